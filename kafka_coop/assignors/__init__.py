@@ -1,0 +1,1 @@
+"""Partition assignment strategies: pure functions of a snapshot."""

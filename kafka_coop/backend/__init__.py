@@ -1,0 +1,1 @@
+"""A membership behind a protocol: what runs the state machine."""

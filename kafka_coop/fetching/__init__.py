@@ -1,0 +1,1 @@
+"""librdkafka as a fetcher of records."""

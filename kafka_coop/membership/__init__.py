@@ -1,0 +1,1 @@
+"""The group member as a sans-IO state machine."""

@@ -1,0 +1,1 @@
+"""Positions, commits and resets: pure decisions about offsets."""

@@ -1,0 +1,1 @@
+"""Brokers and checks for tests: ours and yours."""

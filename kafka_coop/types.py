@@ -1,0 +1,260 @@
+"""The values every layer speaks in.
+
+Nothing here knows sockets, clocks or librdkafka. All values are immutable; arrays
+inside them are marked read-only, so that a snapshot stays a snapshot.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, NewType, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+MemberId = NewType("MemberId", str)
+"""The id the coordinator gave a member. Empty: none was given yet."""
+
+Generation = NewType("Generation", int)
+"""A round of the group, counted by its coordinator. `NO_GENERATION`: not in the group."""
+
+NO_MEMBER_ID = MemberId("")
+NO_GENERATION = Generation(-1)
+
+PartitionIndices: TypeAlias = npt.NDArray[np.int32]
+
+
+class TopicPartition(NamedTuple):
+    """A partition by name. The façade speaks `confluent_kafka.TopicPartition` instead."""
+
+    topic: str
+    partition: int
+
+
+class RebalanceProtocol(enum.IntEnum):
+    """How partitions change hands (KIP-429). A higher value is preferred."""
+
+    EAGER = 0
+    """Everything is revoked before every join."""
+
+    COOPERATIVE = 1
+    """Only what moves is revoked, after the round that decided it."""
+
+
+class Partitions:
+    """An immutable set of partitions: per topic, a sorted ``int32`` array without repeats.
+
+    Iteration and ``in`` speak ``(topic, partition)``; ``len`` counts partitions; topics are
+    visited in sorted order, so two equal sets always iterate alike. Topics without a
+    partition are not kept. Set algebra (``|``, ``-``, ``&``) costs O(n log n).
+    """
+
+    __slots__ = ("_by_topic", "_hash")
+
+    def __init__(
+        self, by_topic: Mapping[str, Iterable[int] | PartitionIndices] | None = None
+    ) -> None:
+        clean: dict[str, PartitionIndices] = {}
+        for topic in sorted(by_topic or ()):
+            indices = _sorted_unique(by_topic[topic])  # type: ignore[index]  # not None: it has topics
+            if indices.size:
+                clean[topic] = indices
+        self._by_topic = clean
+        self._hash: int | None = None
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[str, int]]) -> Partitions:
+        """Builds the set from ``(topic, partition)`` pairs, repeats allowed."""
+        by_topic: dict[str, list[int]] = {}
+        for topic, partition in pairs:
+            by_topic.setdefault(topic, []).append(partition)
+        return cls(by_topic)
+
+    def topics(self) -> tuple[str, ...]:
+        """The topics with at least one partition, sorted."""
+        return tuple(self._by_topic)
+
+    def items(self) -> Iterable[tuple[str, PartitionIndices]]:
+        """Each topic with its sorted, read-only partition indices."""
+        return self._by_topic.items()
+
+    def get(self, topic: str) -> PartitionIndices:
+        """The topic's partition indices, an empty array where it has none."""
+        return self._by_topic.get(topic, _NO_INDICES)
+
+    def only(self, topics: Iterable[str]) -> Partitions:
+        """The partitions of these topics alone."""
+        wanted = frozenset(topics)
+        return Partitions({t: a for t, a in self._by_topic.items() if t in wanted})
+
+    def __getitem__(self, topic: str) -> PartitionIndices:
+        return self._by_topic[topic]
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        for topic, indices in self._by_topic.items():
+            for index in indices.tolist():
+                yield TopicPartition(topic, index)
+
+    def __len__(self) -> int:
+        return sum(a.size for a in self._by_topic.values())
+
+    def __contains__(self, pair: object) -> bool:
+        if not isinstance(pair, tuple) or len(pair) != 2:  # noqa: PLR2004  # a pair has two
+            return False
+        topic, partition = pair
+        indices = self._by_topic.get(topic)
+        if indices is None:
+            return False
+        at = int(np.searchsorted(indices, partition))
+        return at < indices.size and int(indices[at]) == partition
+
+    def __or__(self, other: Partitions) -> Partitions:
+        if not other:
+            return self
+        if not self:
+            return other
+        topics = self._by_topic.keys() | other._by_topic.keys()
+        return Partitions({t: np.concatenate((self.get(t), other.get(t))) for t in topics})
+
+    def __sub__(self, other: Partitions) -> Partitions:
+        if not other or not self:
+            return self
+        return Partitions(
+            {
+                t: np.setdiff1d(a, other.get(t), assume_unique=True)
+                for t, a in self._by_topic.items()
+            }
+        )
+
+    def __and__(self, other: Partitions) -> Partitions:
+        return Partitions(
+            {
+                t: np.intersect1d(a, other.get(t), assume_unique=True)
+                for t, a in self._by_topic.items()
+            }
+        )
+
+    def isdisjoint(self, other: Partitions) -> bool:
+        """Whether the two share no partition."""
+        return not self & other
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Partitions):
+            return NotImplemented
+        return self._by_topic.keys() == other._by_topic.keys() and all(
+            np.array_equal(a, other._by_topic[t]) for t, a in self._by_topic.items()
+        )
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(tuple((t, a.tobytes()) for t, a in self._by_topic.items()))
+        return self._hash
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{t!r}: {a.tolist()}" for t, a in self._by_topic.items())
+        return f"Partitions({{{inside}}})"
+
+
+def _sorted_unique(indices: Iterable[int] | PartitionIndices) -> PartitionIndices:
+    array = np.asarray(
+        indices if isinstance(indices, np.ndarray) else list(indices), dtype=np.int32
+    )
+    if array.size > 1 and not bool(np.all(array[1:] > array[:-1])):
+        array = np.unique(array)
+    elif array.flags.writeable:
+        array = array.copy()  # the caller may go on writing to theirs
+    array.setflags(write=False)
+    return array
+
+
+_NO_INDICES: PartitionIndices = np.empty(0, dtype=np.int32)
+_NO_INDICES.setflags(write=False)
+
+NO_PARTITIONS = Partitions()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """What an assignor may know of the cluster.
+
+    Attributes:
+        partitions: Topic -> number of its partitions. Topics that do not exist are absent.
+        replica_racks: Topic -> one list of racks a partition (KIP-881), or None where racks
+            are not known. A partition's racks are those of all its replicas.
+    """
+
+    partitions: Mapping[str, int] = field(default_factory=dict)
+    replica_racks: Mapping[str, tuple[tuple[str, ...], ...]] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """What one member sends with its JoinGroup (ConsumerProtocolSubscription).
+
+    Attributes:
+        topics: The topics subscribed to, sorted.
+        owned: What the member says it owns (KIP-429).
+        generation: The generation of the assignment those partitions came with (KIP-792);
+            `NO_GENERATION` where the member sent none.
+        user_data: The assignor's own bytes, without the marks that follow them; None: absent.
+        rack: ``client.rack`` (KIP-881).
+        instance_id: ``group.instance.id`` (KIP-345); it travels in JoinGroup, not in these bytes.
+    """
+
+    topics: tuple[str, ...] = ()
+    owned: Partitions = NO_PARTITIONS
+    generation: Generation = NO_GENERATION
+    user_data: bytes | None = None
+    rack: str | None = None
+    instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """What one member is given by SyncGroup (ConsumerProtocolAssignment)."""
+
+    partitions: Partitions = NO_PARTITIONS
+    user_data: bytes = b""
+
+
+GroupSubscription: TypeAlias = Mapping[str, Subscription]
+GroupAssignment: TypeAlias = Mapping[str, Assignment]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMetadata:
+    """A member's identity in its group, as commits and transactions must carry it."""
+
+    group_id: str
+    generation: Generation = NO_GENERATION
+    member_id: MemberId = NO_MEMBER_ID
+    instance_id: str | None = None
+
+
+@runtime_checkable
+class Assignor(Protocol):
+    """A partition assignment strategy (KIP-429, `ConsumerPartitionAssignor`).
+
+    The instance belongs to one consumer. `assign` runs on the group leader, away from the
+    thread that polls; the other two run on every member. None of them may block.
+    """
+
+    name: str
+    """The protocol's name on the wire. All members must share one."""
+
+    supported_protocols: tuple[RebalanceProtocol, ...]
+
+    def subscription_user_data(self, topics: tuple[str, ...]) -> bytes | None:
+        """What to send to the leader with the next JoinGroup; None: nothing."""
+
+    def assign(self, cluster: Cluster, group: GroupSubscription) -> GroupAssignment:
+        """Returns the plan it intends, whatever has still to be revoked elsewhere.
+
+        Must depend on nothing but its arguments, and not on the order of members. The leader
+        step withholds what other members have yet to revoke, for every assignor alike.
+        """
+
+    def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:
+        """Learns what this member was given, after on_revoke and before on_assign."""
