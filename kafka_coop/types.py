@@ -43,6 +43,20 @@ class RebalanceProtocol(enum.IntEnum):
     """Only what moves is revoked, after the round that decided it."""
 
 
+class PartitionColumns(NamedTuple):
+    """A set of partitions as columns, for code that handles many at once.
+
+    Attributes:
+        topics: The topics with at least one partition, sorted.
+        counts: Number of partitions per topic, ``int64``, none of them zero.
+        indices: All partition indices, topic after topic, ascending within each. Read-only.
+    """
+
+    topics: tuple[str, ...]
+    counts: npt.NDArray[np.int64]
+    indices: PartitionIndices
+
+
 class Partitions:
     """An immutable set of partitions: per topic, a sorted ``int32`` array without repeats.
 
@@ -51,7 +65,10 @@ class Partitions:
     partition are not kept. Set algebra (``|``, ``-``, ``&``) costs O(n log n).
     """
 
-    __slots__ = ("_by_topic", "_hash")
+    # One of `_arrays` and `_columns` at least is there; the other is made when asked for. A
+    # million partitions in runs of one are decoded as columns in a fraction of the time that
+    # a million arrays would take.
+    __slots__ = ("_arrays", "_columns", "_hash")
 
     def __init__(
         self, by_topic: Mapping[str, Iterable[int] | PartitionIndices] | None = None
@@ -61,8 +78,44 @@ class Partitions:
             indices = _sorted_unique(by_topic[topic])  # type: ignore[index]  # not None: it has topics
             if indices.size:
                 clean[topic] = indices
-        self._by_topic = clean
+        self._arrays: dict[str, PartitionIndices] | None = clean
+        self._columns: PartitionColumns | None = None
         self._hash: int | None = None
+
+    @classmethod
+    def from_columns(cls, columns: PartitionColumns) -> Partitions:
+        """Takes the columns over as they are, unchecked: the caller vouches for their order.
+
+        Costs O(1), where the constructor costs O(number of topics).
+        """
+        self = cls.__new__(cls)
+        columns.counts.setflags(write=False)
+        columns.indices.setflags(write=False)
+        self._arrays = None
+        self._columns = columns
+        self._hash = None
+        return self
+
+    def columns(self) -> PartitionColumns:
+        """The same set as columns, made once."""
+        if self._columns is None:
+            arrays = self._by_topic
+            counts = np.array([a.size for a in arrays.values()], np.int64)
+            indices = np.concatenate([_NO_INDICES, *arrays.values()])
+            counts.setflags(write=False)
+            indices.setflags(write=False)
+            self._columns = PartitionColumns(tuple(arrays), counts, indices)
+        return self._columns
+
+    @property
+    def _by_topic(self) -> dict[str, PartitionIndices]:
+        if self._arrays is None:
+            assert self._columns is not None, "one of the two is always there"
+            topics, counts, indices = self._columns
+            ends = np.cumsum(counts)
+            runs = zip((ends - counts).tolist(), ends.tolist(), strict=True)
+            self._arrays = {t: indices[a:b] for t, (a, b) in zip(topics, runs, strict=True)}
+        return self._arrays
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[str, int]]) -> Partitions:
@@ -74,7 +127,7 @@ class Partitions:
 
     def topics(self) -> tuple[str, ...]:
         """The topics with at least one partition, sorted."""
-        return tuple(self._by_topic)
+        return self._columns.topics if self._columns is not None else tuple(self._by_topic)
 
     def items(self) -> Iterable[tuple[str, PartitionIndices]]:
         """Each topic with its sorted, read-only partition indices."""
@@ -98,6 +151,8 @@ class Partitions:
                 yield TopicPartition(topic, index)
 
     def __len__(self) -> int:
+        if self._columns is not None:
+            return self._columns.indices.size
         return sum(a.size for a in self._by_topic.values())
 
     def __contains__(self, pair: object) -> bool:

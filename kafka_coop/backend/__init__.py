@@ -1,1 +1,1 @@
-"""A membership behind a protocol: what runs the state machine."""
+"""The membership backend: what runs a member, behind a protocol that the façade knows."""

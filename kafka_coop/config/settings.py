@@ -1,8 +1,7 @@
-"""The configuration: librdkafka's keys in, typed settings out.
+"""What comes out of a configuration: typed, checked, immutable.
 
-`parse` is the one way in. What the group's membership needs is taken out and typed; the rest
-goes to librdkafka as it is (`ConsumerConfig.fetcher`), less every key that would make
-librdkafka a member of the group or commit for it.
+No secret is in a ``repr``: neither librdkafka's sensitive properties nor callables, which may
+be partials that hold some.
 """
 
 from __future__ import annotations
@@ -12,6 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal
+
+NEVER = timedelta(days=36_525)
+"""An interval that was switched off: a century, which every timer can be set to."""
 
 
 class OffsetReset(enum.Enum):
@@ -53,7 +55,7 @@ class OidcSettings:
     client_id: str
     client_secret: str = field(repr=False)
     scope: str | None = None
-    extensions: Mapping[str, str] = field(default_factory=dict)
+    extensions: Mapping[str, str] = field(default_factory=dict, repr=False)
     https_ca_location: str | None = None
     https_ca_pem: str | None = field(default=None, repr=False)
 
@@ -68,11 +70,12 @@ class SaslSettings:
     """``sasl.*``."""
 
     mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
-    username: str | None = None
+    username: str | None = field(default=None, repr=False)
     password: str | None = field(default=None, repr=False)
-    oauth_cb: OauthCallback | None = None
+    oauth_cb: OauthCallback | None = field(default=None, repr=False)
     oauth_config: str = field(default="", repr=False)
     oidc: OidcSettings | None = None
+    """None where ``oauth_cb`` is given, which goes before it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,12 +104,12 @@ class ConnectionSettings:
 class Callbacks:
     """The callables of confluent's configuration, kept apart from values."""
 
-    error_cb: Callable[..., Any] | None = None
-    stats_cb: Callable[..., Any] | None = None
-    throttle_cb: Callable[..., Any] | None = None
-    oauth_cb: OauthCallback | None = None
-    on_commit: Callable[..., Any] | None = None
-    logger: Any | None = None
+    error_cb: Callable[..., Any] | None = field(default=None, repr=False)
+    stats_cb: Callable[..., Any] | None = field(default=None, repr=False)
+    throttle_cb: Callable[..., Any] | None = field(default=None, repr=False)
+    oauth_cb: OauthCallback | None = field(default=None, repr=False)
+    on_commit: Callable[..., Any] | None = field(default=None, repr=False)
+    logger: Any | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +122,9 @@ class ConsumerConfig:
     instance_id: str | None = None
     rack: str | None = None
     group_protocol: Literal["classic", "consumer"] = "classic"
+    remote_assignor: str | None = None
+    """``group.remote.assignor``: the broker's assignor (KIP-848); None: the broker's choice.
+    Without meaning in the classic protocol."""
     strategies: tuple[str, ...] = ("cooperative-sticky",)
     session_timeout: timedelta = timedelta(seconds=45)
     heartbeat_interval: timedelta | None = None
@@ -127,14 +133,17 @@ class ConsumerConfig:
     """``max.poll.interval.ms``"""
     auto_commit: bool = True
     auto_commit_interval: timedelta = timedelta(seconds=5)
+    """Zero: not periodically, only where partitions leave and at close (librdkafka's rule)."""
     auto_offset_store: bool = True
     offset_reset: OffsetReset = OffsetReset.LATEST
     read_committed: bool = True
     allow_auto_create_topics: bool = False
     metadata_max_age: timedelta = timedelta(minutes=5)
-    """``topic.metadata.refresh.interval.ms``"""
+    """``topic.metadata.refresh.interval.ms``; `NEVER` where it is switched off."""
     retry_backoff: timedelta = timedelta(milliseconds=100)
     retry_backoff_max: timedelta = timedelta(seconds=1)
+    poll_prefetch: int = 500
+    """``coop.poll.prefetch``: how many records poll() takes from librdkafka at once."""
     callbacks: Callbacks = field(default_factory=Callbacks)
     fetcher: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """What librdkafka is configured with; secrets inside."""

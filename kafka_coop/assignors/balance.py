@@ -1,0 +1,33 @@
+"""The balance of the sticky family: the best loads, then racks, then the fewest moves."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kafka_coop.assignors.general import balance_general
+from kafka_coop.assignors.racks import racks_of
+from kafka_coop.assignors.snapshot import Ints, Snapshot
+from kafka_coop.assignors.uniform import balance_uniform
+
+
+def balance(snapshot: Snapshot, owner: Ints) -> Ints:
+    """Balances by counting where that is enough, else by `transport`.
+
+    Counting is enough where subscriptions are equal and racks make no difference (KIP-881):
+    members gave none, theirs hold no replica, or every partition is in every rack. Both ways
+    give optimal loads and the fewest moves.
+
+    Args:
+        snapshot: The group.
+        owner: Per position its rightful owner, or `NOBODY`.
+
+    Returns:
+        Per position the member to own it.
+    """
+    racks = racks_of(snapshot)
+    everyone = np.arange(len(snapshot.members), dtype=np.int32)
+    if racks is not None and not racks.discriminate(everyone, 0, snapshot.size):
+        racks = None
+    if racks is None and snapshot.uniform:
+        return balance_uniform(snapshot, owner)
+    return balance_general(snapshot, owner, racks)

@@ -1,0 +1,69 @@
+"""What an assignor returned, made safe: a plan that assigns only what it may, and that once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from kafka_coop.assignors.snapshot import NOBODY, Claims, Ints, Plan, Snapshot
+from kafka_coop.types import Assignment, GroupAssignment, Partitions
+
+
+def checked(snapshot: Snapshot, plan: GroupAssignment) -> Plan:
+    """Turns any mapping of assignments into a plan of this snapshot.
+
+    What it had no right to assign is left out, with a note: members that are not there,
+    partitions that do not exist, topics their member does not subscribe to (KAFKA-14016 shows
+    what those lead to: a member that rejoins for ever). A partition given to several goes to
+    its owner if that is one of them, else to the first by member id.
+
+    Raises:
+        TypeError: It is no mapping of member ids to `Assignment`.
+    """
+    if isinstance(plan, Plan) and plan.snapshot is snapshot:
+        return plan
+    if not isinstance(plan, Mapping):
+        raise TypeError(f"assign() returned {type(plan).__name__}, not a mapping of assignments")
+    given = [_assignment_of(member, plan) for member in snapshot.members]
+    wanted = sum(len(a.partitions) for a in given)
+    columns = snapshot.claims_of([a.partitions for a in given])
+    notes = []
+    if strangers := set(plan) - set(snapshot.members):
+        notes.append(f"{len(strangers)} members of the plan are not in the group")
+    if columns.member.size < wanted:
+        notes.append(f"{wanted - columns.member.size} partitions of the plan do not exist")
+    may = snapshot.subscribed(columns.member, columns.position)
+    if not may.all():
+        notes.append(f"{int((~may).sum())} partitions went to members not subscribed to them")
+    kept = Claims(member=columns.member[may], position=columns.position[may])
+    owner, repeats = _once(snapshot, kept)
+    if repeats:
+        notes.append(f"{repeats} partitions of the plan went to more than one member")
+    return Plan(
+        snapshot,
+        owner,
+        user_data={m: a.user_data for m, a in zip(snapshot.members, given, strict=True)},
+        notes=tuple(notes),
+    )
+
+
+def _assignment_of(member: str, plan: GroupAssignment) -> Assignment:
+    assignment = plan.get(member, Assignment())
+    if not (
+        isinstance(assignment, Assignment)
+        and isinstance(assignment.partitions, Partitions)
+        and isinstance(assignment.user_data, bytes)
+    ):
+        raise TypeError(f"the assignment of member {member!r} is no Assignment: {assignment!r}")
+    return assignment
+
+
+def _once(snapshot: Snapshot, given: Claims) -> tuple[Ints, int]:
+    """Picks one member per position; also counts the positions that had several."""
+    planned = np.full(snapshot.size, NOBODY, np.int32)
+    planned[given.position[::-1]] = given.member[::-1]  # the last write wins: the first member
+    rightful = given.member == snapshot.owned.owner[given.position]
+    planned[given.position[rightful]] = given.member[rightful]
+    times = np.bincount(given.position, minlength=snapshot.size)
+    return planned, int((times > 1).sum())

@@ -1,0 +1,403 @@
+"""The classic protocol's backend: a thread that runs the state machine over sockets.
+
+One thread, one event loop. Whatever happens becomes an event, the machine answers with
+effects, and `_carry_out` has one case an effect: it sends, or hands over to the user's thread
+through the mailbox, and decides nothing.
+
+The thread needs the interpreter to run. User code that holds the GIL for seconds (a C
+extension that does not release it) silences heartbeats for as long; beyond
+``session.timeout.ms`` the group goes on without this member, whose lease has ended by then, so
+that no partition has two owners.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import threading
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
+from datetime import timedelta
+from typing import Any, TypeVar, assert_never
+
+from kafka_coop.backend import clock
+from kafka_coop.backend.errands import Errands
+from kafka_coop.backend.mailbox import Mailbox, TopicErrors
+from kafka_coop.backend.standing import Standing
+from kafka_coop.broker.pool import JOIN_LANE, Brokers
+from kafka_coop.config import ConsumerConfig
+from kafka_coop.errors import RequestFailedError, RequestTimedOutError
+from kafka_coop.leader import lead
+from kafka_coop.membership import effects as ef
+from kafka_coop.membership import events as ev
+from kafka_coop.membership.member import Member
+from kafka_coop.membership.record import RebalanceRecord
+from kafka_coop.membership.settings import MemberSettings
+from kafka_coop.protocol.error_codes import ErrorCode
+from kafka_coop.protocol.messages import (
+    ClusterMetadata,
+    FetchedOffset,
+    Node,
+    OffsetAndMetadata,
+    Request,
+    Response,
+)
+from kafka_coop.types import Generation, GroupMetadata, Partitions, TopicPartition
+
+T = TypeVar("T")
+
+_STOPPED = "the consumer is closed"
+
+
+class Observer:
+    """What the backend tells of its work. Called in the membership thread; must be quick."""
+
+    def rebalance(self, record: RebalanceRecord) -> None:
+        """A round ended."""
+
+    def heartbeat(self, latency: timedelta | None) -> None:
+        """A heartbeat was answered, or (None) was not."""
+
+    def commit(self, latency: timedelta, results: Mapping[TopicPartition, ErrorCode]) -> None:
+        """A commit ended."""
+
+
+class ClassicBackend:
+    """Implements `kafka_coop.backend.interface.Backend`."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        settings: MemberSettings,
+        *,
+        observer: Observer,
+        logger: logging.Logger,
+    ) -> None:
+        self.mailbox = Mailbox()
+        self._config = config
+        self._settings = settings
+        self._observer = observer
+        self._log = logger
+        self._member = Member(settings)
+        self._standing = Standing(settings.group_id)
+        self._brokers = Brokers(config.connection)
+        self._errands: Errands | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ready = threading.Event()
+        self._stopping: asyncio.Event | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._joins: dict[int, tuple[asyncio.Task[None], Node]] = {}
+        self._assignors = {a.name: a for a in settings.assignors}
+        self._identity = self._standing.identity
+        self._thread = threading.Thread(
+            target=self._run, name=f"kafka-coop-{settings.group_id}", daemon=True
+        )
+
+    # --- any thread ------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """See `Backend.start`."""
+        self._thread.start()
+        self._ready.wait()
+
+    def subscribe(self, topics: tuple[str, ...], patterns: tuple[str, ...]) -> None:
+        """See `Backend.subscribe`."""
+        self._post(ev.Subscribe(topics=topics, patterns=patterns))
+
+    def unsubscribe(self) -> None:
+        """See `Backend.unsubscribe`."""
+        self._post(ev.Unsubscribe())
+
+    def enforce_rebalance(self, reason: str) -> None:
+        """See `Backend.enforce_rebalance`."""
+        self._post(ev.EnforceRebalance(reason=reason))
+
+    def step_done(self, done: ev.StepDone) -> None:
+        """See `Backend.step_done`."""
+        self._post(done)
+
+    def begin_close(self) -> None:
+        """See `Backend.begin_close`."""
+        self._post(ev.Close())
+
+    def metadata(self) -> GroupMetadata:
+        """See `Backend.metadata`."""
+        return self._identity
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """See `Backend.set_sasl_credentials`."""
+        self._call(lambda: self._brokers.set_sasl_credentials(username, password))
+
+    def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout: timedelta
+    ) -> Future[dict[TopicPartition, ErrorCode]]:
+        """See `Backend.commit`."""
+        return self._submit(lambda errands: self._observed_commit(errands, offsets, timeout))
+
+    def committed(
+        self, partitions: Partitions, timeout: timedelta
+    ) -> Future[dict[TopicPartition, FetchedOffset]]:
+        """See `Backend.committed`."""
+        return self._submit(lambda errands: errands.committed(partitions, timeout))
+
+    def find_starts(self, partitions: Partitions, generation: Generation) -> None:
+        """See `Backend.find_starts`."""
+        self._submit(
+            lambda errands: errands.find_starts(partitions, generation, still_wanted=lambda p: p)
+        )
+
+    def stop(self, timeout: timedelta) -> None:
+        """See `Backend.stop`."""
+        self._call(lambda: self._stopping.set() if self._stopping is not None else None)
+        if self._thread.is_alive():
+            self._thread.join(timeout.total_seconds())
+
+    def _post(self, event: ev.Event) -> None:
+        self._call(lambda: self._handle(event))
+
+    def _call(self, what: Callable[[], object]) -> None:
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            return
+        try:
+            loop.call_soon_threadsafe(what)
+        except RuntimeError:  # closed between the look and the call
+            return
+
+    def _submit(self, work: Callable[[Errands], Coroutine[Any, Any, T]]) -> Future[T]:
+        loop, errands = self._loop, self._errands
+        if loop is None or errands is None or loop.is_closed():
+            refused: Future[T] = Future()
+            refused.set_exception(RequestFailedError(_STOPPED))
+            return refused
+        return asyncio.run_coroutine_threadsafe(work(errands), loop)
+
+    # --- the membership thread -------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._main())
+        except BaseException:
+            self._log.exception("the membership thread of group %s died", self._settings.group_id)
+            raise
+        finally:
+            self._ready.set()
+            self.mailbox.lease_until = float("-inf")
+            self.mailbox.set_left()
+
+    async def _main(self) -> None:
+        self._stopping = asyncio.Event()
+        self._errands = Errands(
+            brokers=self._brokers,
+            standing=self._standing,
+            settings=self._settings,
+            reset=self._config.offset_reset,
+            read_committed=self._config.read_committed,
+            tell=self._handle,
+            owns=self._member.owns,
+            found=self.mailbox.put,
+        )
+        self._loop = asyncio.get_running_loop()
+        self._ready.set()
+        try:
+            await self._stopping.wait()
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+            await self._brokers.close()
+
+    def _handle(self, event: ev.Event) -> None:
+        """Gives the machine an event and carries out what it answers."""
+        now = clock.now()
+        for happened in (ev.Polled(at=self.mailbox.last_poll), event):
+            for effect in self._member.handle(happened, now):
+                self._carry_out(effect)
+        self.mailbox.expecting = self._member.expecting
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = self._member.next_deadline()
+        if deadline is not None and self._loop is not None:
+            delay = max(0.0, deadline - clock.now())
+            self._timer = self._loop.call_later(delay, self._handle, ev.Tick())
+
+    def _carry_out(self, effect: ef.Effect) -> None:  # noqa: C901, PLR0912  # one case an effect
+        match effect:
+            case ef.OfferStep(step=step):
+                self.mailbox.put(step)
+            case ef.WithdrawStep(step_id=step_id):
+                self._withdraw(step_id)
+            case ef.SendFindCoordinator(token=token, request=request):
+                self._ask_any(request, lambda a: ev.CoordinatorAnswered(token=token, answer=a))
+            case ef.SendMetadata(token=token, request=request):
+                self._ask_any(request, lambda a: ev.MetadataAnswered(token=token, answer=a))
+            case ef.SendJoin(token=token, node=node):
+                self._joins[token] = (
+                    self._ask(effect, lambda a: ev.JoinAnswered(token=token, answer=a), JOIN_LANE),
+                    node,
+                )
+            case ef.AbortJoin(token=token):
+                self._abort_join(token)
+            case ef.SendSync(token=token):
+                self._ask(effect, lambda a: ev.SyncAnswered(token=token, answer=a), JOIN_LANE)
+            case ef.SendHeartbeat(token=token):
+                self._ask(effect, lambda a: ev.HeartbeatAnswered(token=token, answer=a))
+            case ef.SendLeave(token=token):
+                self._ask(effect, lambda a: ev.LeaveAnswered(token=token, answer=a))
+            case ef.RunAssignor():
+                self._spawn(self._lead(effect))
+            case ef.CoordinatorChanged(node=node):
+                self._standing.coordinator = node
+                self._standing.changed()
+            case ef.IdentityChanged(metadata=metadata, commits_open=commits_open):
+                self._identity = self._standing.identity = metadata
+                self._standing.commits_open = commits_open
+                self._standing.changed()
+            case ef.ExtendLease(until=until):
+                self.mailbox.lease_until = until
+            case ef.EndLease():
+                self.mailbox.lease_until = float("-inf")
+            case ef.PrefetchOffsets(partitions=partitions, generation=generation):
+                self._spawn(self._find_starts(partitions, generation))
+            case ef.ReportTopicErrors(errors=errors):
+                self.mailbox.put(TopicErrors(errors=errors))
+            case ef.Announce(record=record):
+                self._observer.rebalance(record)
+            case ef.HeartbeatObserved(latency=latency):
+                self._observer.heartbeat(latency)
+            case ef.Left():
+                self.mailbox.set_left()
+            case _:
+                assert_never(effect)
+
+    # --- carrying out ----------------------------------------------------------------------
+
+    def _withdraw(self, step_id: int) -> None:
+        if self.mailbox.withdraw(step_id) and self._loop is not None:
+            # Not at once: the effects that follow this one come first.
+            self._loop.call_soon(self._handle, ev.StepWithdrawn(step_id=step_id))
+
+    def _ask_any(self, request: Request, event: Callable[[Any], ev.Event]) -> None:
+        self._spawn(
+            self._answer(
+                self._brokers.request_any(request, timeout=self._settings.request_timeout), event
+            )
+        )
+
+    def _ask(
+        self,
+        effect: ef.SendJoin | ef.SendSync | ef.SendHeartbeat | ef.SendLeave,
+        event: Callable[[Any], ev.Event],
+        lane: str = "main",
+    ) -> asyncio.Task[None]:
+        return self._spawn(
+            self._answer(
+                self._brokers.request_node(
+                    effect.node, effect.request, lane=lane, timeout=effect.timeout
+                ),
+                event,
+            )
+        )
+
+    async def _answer(
+        self, asked: Coroutine[Any, Any, Response], event: Callable[[Any], ev.Event]
+    ) -> None:
+        """Whatever comes of a request comes back to the machine as an event."""
+        answer: Response | RequestFailedError
+        try:
+            answer = await asked
+        except RequestFailedError as error:
+            answer = error
+        if isinstance(answer, ClusterMetadata):
+            self._brokers.learn(answer)
+        self._handle(event(answer))
+
+    def _abort_join(self, token: int) -> None:
+        """A parked JoinGroup is freed by closing its connection, and in no other way."""
+        task, node = self._joins.pop(token, (None, None))
+        if task is not None and node is not None and not task.done():
+            task.cancel()
+            self._brokers.drop(node, JOIN_LANE)
+
+    async def _lead(self, effect: ef.RunAssignor) -> None:
+        """Runs the assignor in a thread of its own: heartbeats go on however long it takes."""
+        started = time.perf_counter()
+        outcome = await asyncio.to_thread(
+            lead,
+            self._assignors[effect.protocol_name],
+            effect.cluster,
+            effect.members,
+            instance_ids=effect.instance_ids,
+        )
+        for warning in outcome.warnings:
+            self._log.warning("group %s: %s", self._settings.group_id, warning)
+        self._handle(
+            ev.AssignmentComputed(
+                token=effect.token,
+                assignments=dict(outcome.assignments),
+                duration=timedelta(seconds=time.perf_counter() - started),
+                error=outcome.error,
+            )
+        )
+
+    async def _find_starts(self, partitions: Partitions, generation: Generation) -> None:
+        assert self._errands is not None
+
+        def still_wanted(some: Partitions) -> Partitions:
+            """In the generation that gave them they may not be adopted yet."""
+            member = self._member
+            return some if member.generation == generation else some & member.owned
+
+        await self._errands.find_starts(partitions, generation, still_wanted=still_wanted)
+
+    async def _observed_commit(
+        self,
+        errands: Errands,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        within: timedelta,
+    ) -> dict[TopicPartition, ErrorCode]:
+        started = time.perf_counter()
+        results = await errands.commit(offsets, within)
+        self._observer.commit(timedelta(seconds=time.perf_counter() - started), results)
+        return results
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+        return task
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        for token in [t for t, (join, _) in self._joins.items() if join is task]:
+            del self._joins[token]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._log.error(
+                "a bug in the membership of %s", self._settings.group_id, exc_info=error
+            )
+
+
+def result_within(future: Future[T], timeout: timedelta) -> T:
+    """Waits in a thread that is not the membership's.
+
+    Raises:
+        RequestTimedOutError: Not done in time.
+        RequestFailedError: The backend was stopped.
+    """
+    try:
+        return future.result(timeout.total_seconds())
+    except concurrent.futures.TimeoutError:
+        future.cancel()
+        raise RequestTimedOutError(f"no answer within {timeout}") from None
+    except concurrent.futures.CancelledError:
+        raise RequestFailedError(_STOPPED) from None

@@ -1,0 +1,73 @@
+"""What the façade knows of a membership, whoever runs it.
+
+`classic` runs the state machine of `kafka_coop.membership` over connections of its own. A
+backend that leaves membership to librdkafka (KIP-848) has the same face.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from datetime import timedelta
+from typing import Protocol
+
+from kafka_coop.backend.mailbox import Mailbox
+from kafka_coop.membership.events import StepDone
+from kafka_coop.protocol.error_codes import ErrorCode
+from kafka_coop.protocol.messages import FetchedOffset, OffsetAndMetadata
+from kafka_coop.types import Generation, GroupMetadata, Partitions, TopicPartition
+
+
+class Backend(Protocol):
+    """A membership. Every method may be called from any thread and returns at once."""
+
+    mailbox: Mailbox
+
+    def start(self) -> None:
+        """Begins to run. Nothing is sent before something is asked for."""
+
+    def subscribe(self, topics: tuple[str, ...], patterns: tuple[str, ...]) -> None:
+        """Wants these topics, by name or by regular expression, instead of all earlier ones."""
+
+    def unsubscribe(self) -> None:
+        """Wants no topic; leaves the group."""
+
+    def enforce_rebalance(self, reason: str) -> None:
+        """Asks the group for a round (KIP-568)."""
+
+    def step_done(self, done: StepDone) -> None:
+        """The user's thread carried out a step that it took from the mailbox."""
+
+    def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout: timedelta
+    ) -> Future[dict[TopicPartition, ErrorCode]]:
+        """Commits as a member. Commits are sent one after the other, in the order given.
+
+        The future holds each partition's error; it raises nothing but for a bug.
+        """
+
+    def committed(
+        self, partitions: Partitions, timeout: timedelta
+    ) -> Future[dict[TopicPartition, FetchedOffset]]:
+        """The group's committed offsets.
+
+        The future raises `RequestFailedError` when there was no answer in time.
+        """
+
+    def find_starts(self, partitions: Partitions, generation: Generation) -> None:
+        """Finds where to start partitions assigned by hand.
+
+        The mailbox gets `StartsFound` with this ``generation``, which the caller makes up.
+        """
+
+    def metadata(self) -> GroupMetadata:
+        """The member's identity now."""
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """For later logins."""
+
+    def begin_close(self) -> None:
+        """Leaves for good. Steps may follow; `Mailbox.left` says when it is over."""
+
+    def stop(self, timeout: timedelta) -> None:
+        """Ends the thread and closes the connections, whatever is still under way."""

@@ -1,0 +1,96 @@
+"""What the membership thread leaves for the user's thread.
+
+The user's thread looks here between slices of a poll. It reads two plain attributes on its
+fast path (`lease_until`, `items`), which the interpreter makes atomic, and takes the lock only
+when there is something to take.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from kafka_coop.membership.effects import Step
+from kafka_coop.protocol.error_codes import ErrorCode
+from kafka_coop.protocol.messages import OffsetAndMetadata
+from kafka_coop.types import Generation, TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartsFound:
+    """Where to start fetching partitions that were owned in ``generation``."""
+
+    generation: Generation
+    committed: Mapping[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
+    """The group's committed offsets."""
+    reset: Mapping[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
+    """There is none; where ``auto.offset.reset`` says to start instead."""
+    without: tuple[TopicPartition, ...] = ()
+    """No committed offset, and ``auto.offset.reset=error``."""
+    failed: Mapping[TopicPartition, ErrorCode] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicErrors:
+    """Subscribed topics that can't be had."""
+
+    errors: Mapping[str, int]
+
+
+Item: TypeAlias = Step | StartsFound | TopicErrors
+
+
+class Mailbox:
+    """Written by the membership thread, read by the user's.
+
+    Attributes:
+        items: What waits for the user's thread, in order. Its truth may be read without the lock.
+        lease_until: On `kafka_coop.backend.clock`: no record of a group partition may be handed
+            out later (invariant 1).
+        expecting: Work may come at any moment: poll in short slices.
+        last_poll: Written by the user's thread: when it was last seen polling.
+        left: The member has left for good.
+    """
+
+    def __init__(self) -> None:
+        self.items: deque[Item] = deque()
+        self.lease_until = float("-inf")
+        self.expecting = False
+        self.last_poll = float("-inf")
+        self.left = False
+        self._lock = threading.Lock()
+        self._arrived = threading.Condition(self._lock)
+
+    def put(self, item: Item) -> None:
+        """Membership thread: leaves an item."""
+        with self._arrived:
+            self.items.append(item)
+            self._arrived.notify_all()
+
+    def withdraw(self, step_id: int) -> bool:
+        """Membership thread: takes a step back. False: it was taken already."""
+        with self._lock:
+            for item in self.items:
+                if isinstance(item, Step) and item.step_id == step_id:
+                    self.items.remove(item)
+                    return True
+            return False
+
+    def take(self) -> Item | None:
+        """User's thread: the next item. A step that was taken can't be withdrawn any more."""
+        with self._lock:
+            return self.items.popleft() if self.items else None
+
+    def wait(self, timeout: float) -> None:
+        """User's thread: waits for an item, or for the member to have left."""
+        with self._arrived:
+            self._arrived.wait_for(lambda: self.items or self.left, timeout)
+
+    def set_left(self) -> None:
+        """Membership thread: the member has left for good."""
+        with self._arrived:
+            self.left = True
+            self._arrived.notify_all()

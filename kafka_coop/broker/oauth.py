@@ -1,0 +1,291 @@
+"""Where OAUTHBEARER tokens come from: the user's callback, or an OIDC token endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import http.client
+import json
+import logging
+import ssl
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from kafka_coop.broker.blocking import run_blocking
+from kafka_coop.broker.tls import ssl_context
+from kafka_coop.config import OauthCallback, OidcSettings, TlsSettings
+from kafka_coop.errors import (
+    AuthenticationFailedError,
+    ConfigurationError,
+    ConnectionFailedError,
+    RequestFailedError,
+)
+
+_log = logging.getLogger(__name__)
+
+_REFRESH_AT = 0.8
+"""The part of a token's life after which a new one is fetched."""
+
+_RETRY_AFTER = 10.0
+"""Seconds before a failed refresh is tried again while the old token lives (librdkafka's)."""
+
+_HTTP_TIMEOUT = 20.0
+"""Seconds that the token endpoint may be silent."""
+
+_ANSWER_MAX_BYTES = 1 << 20
+"""No token is larger; a hostile endpoint is not read to its end."""
+
+_TOO_MANY_REQUESTS = 429
+_SERVER_ERRORS = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """A bearer token. ``expires_at`` is in seconds since the epoch."""
+
+    value: str = field(repr=False)
+    expires_at: float
+    extensions: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+TokenSource: TypeAlias = Callable[[], Token]
+"""Fetches a new token; may block. Raises AuthenticationFailedError or ConnectionFailedError."""
+
+
+class CachedTokens:
+    """One token for all connections, fetched again when 80 % of its life is over.
+
+    Fetched when asked for, not by a timer: who is not connected needs none. A refresh that
+    fails is logged, and the old token serves until it expires.
+
+    Args:
+        fetch: The source; runs in a thread of its own.
+        wall_clock: Seconds since the epoch.
+    """
+
+    def __init__(self, fetch: TokenSource, *, wall_clock: Callable[[], float]) -> None:
+        self._fetch = fetch
+        self._wall_clock = wall_clock
+        self._token: Token | None = None
+        self._refresh_at = 0.0
+        self._fetching = asyncio.Lock()
+
+    async def token(self) -> Token:
+        """A token that has not expired. Concurrent callers share one fetch.
+
+        Raises:
+            RequestFailedError: There is none to be had.
+        """
+        async with self._fetching:
+            now = self._wall_clock()
+            if self._token is None or now >= self._refresh_at:
+                await self._refresh(self._token, now)
+            assert self._token is not None, "a refresh that yields none raises"
+            return self._token
+
+    async def _refresh(self, old: Token | None, now: float) -> None:
+        try:
+            token = await run_blocking(self._fetch, name="kafka_coop-oauth")
+            if not token.expires_at > now:  # so written, NaN has expired too
+                raise AuthenticationFailedError(
+                    "the OAUTHBEARER token had expired when it came: check this machine's clock, "
+                    "and that expiry is given in seconds since the epoch"
+                )
+        except RequestFailedError as error:
+            if old is None or old.expires_at <= now:
+                raise
+            _log.warning(
+                "The OAUTHBEARER token was not refreshed, the old one serves on: %s", error
+            )
+            self._refresh_at = min(old.expires_at, now + _RETRY_AFTER)
+        else:
+            self._token = token
+            self._refresh_at = now + (token.expires_at - now) * _REFRESH_AT
+
+
+def callback_tokens(callback: OauthCallback, config: str) -> TokenSource:
+    """Tokens from ``oauth_cb``, confluent's contract: see `kafka_coop.config.OauthCallback`."""
+
+    def fetch() -> Token:
+        try:
+            answer = callback(config)
+        except BaseException as error:  # SystemExit too: it must not end the client's loop
+            # Its text is not repeated: HTTP libraries put URLs with secrets into theirs.
+            raise AuthenticationFailedError(
+                f"oauth_cb raised {type(error).__name__}; see the cause"
+            ) from error
+        return _token_of(answer)
+
+    return fetch
+
+
+def _token_of(answer: Any) -> Token:
+    """What ``oauth_cb`` returned, checked; nothing of it is put into an error's text."""
+    match answer:
+        case (str(value), int() | float() as expires_at):
+            return Token(value=value, expires_at=float(expires_at))
+        case (str(value), int() | float() as expires_at, _):
+            return Token(value=value, expires_at=float(expires_at))
+        case (str(value), int() | float() as expires_at, _, Mapping() | None as extensions):
+            texts = {str(k): str(v) for k, v in (extensions or {}).items()}
+            return Token(value=value, expires_at=float(expires_at), extensions=texts)
+        case _:
+            raise AuthenticationFailedError(
+                "oauth_cb must return (token, expiry in seconds since the epoch"
+                "[, principal[, extensions]])"
+            )
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A token endpoint that redirects is refused: the client's secret would go along."""
+
+    def redirect_request(self, *_args: Any, **_kwargs: Any) -> None:
+        return None
+
+
+def oidc_tokens(settings: OidcSettings, *, wall_clock: Callable[[], float]) -> TokenSource:
+    """Tokens by the client credentials grant (RFC 6749, 4.4; KIP-768).
+
+    The secret travels in an Authorization header, not urlencoded, as librdkafka sends it.
+    Proxies are taken from the environment.
+
+    Raises:
+        ConfigurationError: The URL or the CA of the endpoint cannot be used.
+    """
+    url = settings.token_endpoint_url
+    if urllib.parse.urlsplit(url).scheme not in {"http", "https"}:
+        raise ConfigurationError(
+            "sasl.oauthbearer.token.endpoint.url", f"{url!r} is neither an https nor an http URL"
+        )
+    tls = _endpoint_tls(settings)
+    opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=tls), _NoRedirects())
+    request = _token_request(settings)
+
+    def fetch() -> Token:
+        asked_at = wall_clock()
+        return _read_token(_post(opener, request, settings), settings, asked_at)
+
+    return fetch
+
+
+def _endpoint_tls(settings: OidcSettings) -> ssl.SSLContext:
+    try:
+        return ssl_context(
+            TlsSettings(ca_location=settings.https_ca_location, ca_pem=settings.https_ca_pem)
+        )
+    except ConfigurationError as error:
+        raise ConfigurationError("https.ca.location", f"https.ca.*: {error}") from error
+
+
+def _token_request(settings: OidcSettings) -> urllib.request.Request:
+    form = {"grant_type": "client_credentials"}
+    if settings.scope is not None:
+        form["scope"] = settings.scope
+    basic = base64.b64encode(f"{settings.client_id}:{settings.client_secret}".encode()).decode()
+    return urllib.request.Request(  # noqa: S310  # the caller checked the scheme
+        settings.token_endpoint_url,
+        data=urllib.parse.urlencode(form).encode(),
+        headers={
+            "Authorization": f"Basic {basic}",
+            "Accept": "application/json",
+            "Content-Type": "application/x-www-form-urlencoded",
+        },
+        method="POST",
+    )
+
+
+def _post(
+    opener: urllib.request.OpenerDirector, request: urllib.request.Request, settings: OidcSettings
+) -> bytes:
+    url = settings.token_endpoint_url
+    try:
+        with opener.open(request, timeout=_HTTP_TIMEOUT) as answer:
+            body: bytes = answer.read(_ANSWER_MAX_BYTES)
+            return body
+    except urllib.error.HTTPError as error:
+        with error:
+            raise _refused(error, settings) from None
+    except urllib.error.URLError as error:
+        if isinstance(error.reason, ssl.SSLCertVerificationError):
+            raise AuthenticationFailedError(
+                f"the certificate of the token endpoint {url} was refused: "
+                f"{error.reason.verify_message}; set https.ca.location or https.ca.pem"
+            ) from error
+        raise ConnectionFailedError(
+            f"the token endpoint {url} cannot be reached: {error.reason}"
+        ) from error
+    except (OSError, http.client.HTTPException) as error:
+        raise ConnectionFailedError(
+            f"the token endpoint {url} gave no answer: {str(error) or type(error).__name__}"
+        ) from error
+
+
+def _refused(error: urllib.error.HTTPError, settings: OidcSettings) -> RequestFailedError:
+    """An answer other than 200. What may pass by itself is no failed authentication."""
+    try:
+        said = _parse(error.read(_ANSWER_MAX_BYTES))
+    except (OSError, http.client.HTTPException):
+        said = {}
+    reasons = [str(said[key]) for key in ("error", "error_description") if key in said]
+    text = " ".join(": ".join(reasons).split())[:300].replace(settings.client_secret, "***")
+    message = (
+        f"the token endpoint {settings.token_endpoint_url} answered {error.code}"
+        f"{': ' + text if text else ''}"
+    )
+    if error.code == _TOO_MANY_REQUESTS or error.code >= _SERVER_ERRORS:
+        return ConnectionFailedError(message)
+    return AuthenticationFailedError(
+        f"{message}; check sasl.oauthbearer.client.id, .client.secret, .scope and the URL"
+    )
+
+
+def _read_token(body: bytes, settings: OidcSettings, asked_at: float) -> Token:
+    """The token in an endpoint's answer; its life from ``expires_in``, else from the JWT."""
+    said = _parse(body)
+    value = said.get("access_token")
+    if not isinstance(value, str):
+        raise AuthenticationFailedError(
+            f"the answer of the token endpoint {settings.token_endpoint_url} has no access_token"
+        )
+    life = _number(said.get("expires_in"))
+    expires_at = asked_at + life if life is not None else _jwt_expiry(value)
+    if expires_at is None:
+        raise AuthenticationFailedError(
+            f"the answer of the token endpoint {settings.token_endpoint_url} has no expires_in, "
+            f"and its token is no JWT with an exp claim"
+        )
+    return Token(value=value, expires_at=expires_at, extensions=settings.extensions)
+
+
+def _jwt_expiry(token: str) -> float | None:
+    """The ``exp`` claim of a JWT, unverified: the broker verifies, we only plan."""
+    parts = token.split(".")
+    if len(parts) != 3:  # noqa: PLR2004  # header, claims, signature
+        return None
+    try:
+        claims = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
+    except ValueError:
+        return None
+    return _number(_parse(claims).get("exp"))
+
+
+def _parse(body: bytes) -> dict[str, Any]:
+    """A JSON object, empty where there is none."""
+    try:
+        said = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _number(value: object) -> float | None:
+    """A finite number; some endpoints send ``expires_in`` as a string."""
+    try:
+        number = float(value) if isinstance(value, int | float | str) else None
+    except (ValueError, OverflowError):
+        return None
+    return number if number is not None and abs(number) < float("inf") else None

@@ -1,0 +1,213 @@
+"""The cluster's brokers, as connections to send requests on."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import TypeAlias
+
+from kafka_coop.broker.backoff import ReconnectBackoff
+from kafka_coop.broker.clock import Clock, LoopClock
+from kafka_coop.broker.connection import Connection
+from kafka_coop.broker.diagnosis import Peer
+from kafka_coop.broker.line import Line
+from kafka_coop.broker.security import Security
+from kafka_coop.config import ConnectionSettings
+from kafka_coop.errors import (
+    AuthenticationFailedError,
+    ConfigurationError,
+    ConnectionFailedError,
+    RequestFailedError,
+    RequestTimedOutError,
+)
+from kafka_coop.protocol.messages import ClusterMetadata, Node, Request, Response
+
+_Address: TypeAlias = tuple[str, int]
+
+MAIN_LANE = "main"
+JOIN_LANE = "join"
+"""For JoinGroup, which the broker parks until the round is complete: whatever else were sent
+on its connection would wait behind it."""
+
+
+class Brokers:
+    """Connections to a cluster, made when needed: one per address and lane.
+
+    Knows nothing of the group protocol; errors inside answers are not interpreted, and no
+    request is sent twice. All methods belong to one event loop's thread.
+
+    Args:
+        settings: The connections'.
+        rng: Shuffles brokers and spreads backoffs.
+        clock: What backoffs and sessions are measured with.
+
+    Raises:
+        ConfigurationError: Certificates cannot be read, credentials or bootstrap servers are
+            missing. Files are read here, so it blocks for as long.
+    """
+
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        *,
+        rng: random.Random | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        if not settings.bootstrap:
+            raise ConfigurationError("bootstrap.servers", "bootstrap.servers names no broker")
+        self._settings = settings
+        self._rng = rng or random.Random()  # noqa: S311  # it spreads load, it keeps no secret
+        self._clock = clock or LoopClock()
+        self._security = Security.of(settings)
+        self._nodes: dict[int, _Address] = {}
+        self._lines: dict[tuple[_Address, str], Line] = {}
+        self._backoffs: dict[_Address, ReconnectBackoff] = {}
+        self._closed = False
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Takes these for later logins, re-authentications included; PLAIN and SCRAM alone.
+
+        A connection whose user changed is closed when its session is due to be renewed.
+        """
+        if self._security.login is not None:
+            self._security.login.set_credentials(username, password)
+
+    def learn(self, metadata: ClusterMetadata) -> None:
+        """Takes the cluster's brokers from its metadata.
+
+        Connections to addresses that are no broker's any more are closed, those in use when
+        the next metadata finds them unused.
+        """
+        self._nodes = {
+            node_id: (node.host, node.port) for node_id, node in sorted(metadata.brokers.items())
+        }
+        self._drop_strays()
+
+    async def request_any(self, request: Request, *, timeout: timedelta) -> Response:  # noqa: ASYNC109  # shared by several attempts
+        """Sends a request that any broker can answer.
+
+        Tries a live connection first, then the brokers known from metadata, then the bootstrap
+        servers, in random order, those in backoff last; each once, until one answers.
+
+        Raises:
+            RequestFailedError: None did. An AuthenticationFailedError among the causes decides
+                the type, for it needs the operator.
+        """
+        deadline = self._clock.now() + timeout.total_seconds()
+        failures: list[RequestFailedError] = []
+        for address in self._candidates():
+            left = timedelta(seconds=deadline - self._clock.now())
+            if failures and left <= timedelta(0):
+                break
+            try:
+                return await self._line(address, MAIN_LANE).request(request, timeout=left)
+            except RequestFailedError as error:
+                failures.append(error)
+        raise _none_answered(request, failures)
+
+    async def request_node(
+        self,
+        node: Node,
+        request: Request,
+        *,
+        lane: str = MAIN_LANE,
+        timeout: timedelta,  # noqa: ASYNC109  # closes
+    ) -> Response:
+        """Sends a request to one broker.
+
+        Args:
+            node: The broker. Connections are kept by address, so one that has moved gets a
+                new one.
+            request: What to send.
+            lane: Requests of one lane share a connection and are answered in order.
+            timeout: For backoff, connecting and the answer together.
+
+        Raises:
+            RequestTimedOutError: No answer in time; if it was sent, its connection is closed.
+            RequestFailedError: See `kafka_coop.broker.connection.Connection`. The request is
+                not sent again; whether it took effect is unknown.
+        """
+        address = (node.host, node.port)
+        return await self._line(address, lane).request(request, timeout=timeout)
+
+    def drop(self, node: Node, lane: str) -> None:
+        """Closes a lane's connection, if there is one; its requests fail at once.
+
+        The way to abort a parked JoinGroup. The next request connects anew, without backoff.
+        """
+        line = self._lines.get(((node.host, node.port), lane))
+        if line is not None:
+            line.drop()
+
+    async def close(self) -> None:
+        """Closes all connections. Requests under way fail, later ones too."""
+        self._closed = True
+        await asyncio.gather(*(line.close() for line in self._lines.values()))
+
+    # --- lines -----------------------------------------------------------------------------
+
+    def _line(self, address: _Address, lane: str) -> Line:
+        host, port = address
+        if self._closed:
+            raise ConnectionFailedError(f"{Peer(host=host, port=port)}: this client was closed")
+        line = self._lines.get((address, lane))
+        if line is None:
+            line = self._lines[address, lane] = Line(
+                address=str(Peer(host=host, port=port)),
+                connect=lambda: Connection.open(
+                    host, port, self._settings, security=self._security, clock=self._clock
+                ),
+                backoff=self._backoff(address),
+                clock=self._clock,
+                max_idle=self._settings.connections_max_idle,
+            )
+        return line
+
+    def _backoff(self, address: _Address) -> ReconnectBackoff:
+        backoff = self._backoffs.get(address)
+        if backoff is None:
+            backoff = self._backoffs[address] = ReconnectBackoff(
+                base=self._settings.reconnect_backoff,
+                maximum=self._settings.reconnect_backoff_max,
+                rng=self._rng,
+            )
+        return backoff
+
+    def _candidates(self) -> list[_Address]:
+        """Every address once, best first."""
+        live = sorted(
+            (line.users, address)
+            for (address, lane), line in self._lines.items()
+            if lane == MAIN_LANE and line.live
+        )
+        now = self._clock.now()
+        others = [*self._shuffled(self._nodes.values()), *self._shuffled(self._settings.bootstrap)]
+        others.sort(key=lambda address: self._backoff(address).delay(now))
+        return list(dict.fromkeys([*(address for _, address in live), *others]))
+
+    def _shuffled(self, addresses: Iterable[_Address]) -> list[_Address]:
+        shuffled = sorted(set(addresses))
+        self._rng.shuffle(shuffled)
+        return shuffled
+
+    def _drop_strays(self) -> None:
+        known = {*self._nodes.values(), *self._settings.bootstrap}
+        for (address, _), line in self._lines.items():
+            if address not in known and line.users == 0:
+                line.drop()
+
+
+def _none_answered(request: Request, failures: list[RequestFailedError]) -> RequestFailedError:
+    if len(failures) == 1:
+        return failures[0]
+    kind: type[RequestFailedError] = ConnectionFailedError
+    for candidate in (AuthenticationFailedError, RequestTimedOutError):
+        if any(isinstance(each, candidate) for each in failures):
+            kind = candidate
+            break
+    causes = "; ".join(str(each) for each in failures)
+    error = kind(f"no broker answered {type(request).__name__}: {causes}")
+    error.__cause__ = failures[-1]
+    return error

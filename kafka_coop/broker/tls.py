@@ -1,0 +1,208 @@
+"""The TLS side of a connection: an `ssl.SSLContext` from ``ssl.*``.
+
+What Python's ``ssl`` cannot do as librdkafka does: TLS 1.3 cipher suites are OpenSSL's own
+(``ssl.cipher.suites`` governs TLS 1.2), and a PKCS#12 keystore needs the package
+``cryptography``.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kafka_coop.config import TlsSettings
+from kafka_coop.errors import ConfigurationError
+
+
+def ssl_context(settings: TlsSettings) -> ssl.SSLContext:
+    """Builds the context that every TLS connection of a client shares.
+
+    Files are read here, once; a renewed certificate is seen by the next client. Blocks for
+    the time of reading them.
+
+    Returns:
+        A client context: TLS 1.2 or newer, certificates and host names checked unless the
+        settings say otherwise.
+
+    Raises:
+        ConfigurationError: A file cannot be read or does not hold what its key says.
+    """
+    # Not ssl.create_default_context: since Python 3.13 it demands of every certificate what
+    # RFC 5280 does, which in-house authorities rarely meet and librdkafka does not ask.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = settings.check_hostname and settings.verify
+    context.verify_mode = ssl.CERT_REQUIRED if settings.verify else ssl.CERT_NONE
+    _load_authorities(context, settings)
+    _load_identity(context, settings)
+    if settings.crl_location is not None:
+        with _blaming("ssl.crl.location", settings.crl_location):
+            context.load_verify_locations(settings.crl_location)
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+    if settings.cipher_suites is not None:
+        with _blaming("ssl.cipher.suites", settings.cipher_suites):
+            context.set_ciphers(settings.cipher_suites)
+    return context
+
+
+def _load_authorities(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    location, pem = settings.ca_location, settings.ca_pem
+    if location is None and pem is None:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+        return
+    if location is not None:
+        with _blaming("ssl.ca.location", location):
+            # OpenSSL opens a directory's files (named by hash, see `openssl rehash`) on
+            # demand and takes a missing directory for an empty one.
+            path = Path(location)
+            path.stat()
+            if path.is_dir():
+                context.load_verify_locations(capath=location)
+            else:
+                context.load_verify_locations(cafile=location)
+    if pem is not None:
+        with _blaming("ssl.ca.pem"):
+            context.load_verify_locations(cadata=pem)
+
+
+def _load_identity(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    """The client's own certificate, from files, strings or a keystore."""
+    if settings.keystore_location is not None:
+        chain = _open_keystore(settings.keystore_location, settings.keystore_password)
+        with _blaming("ssl.keystore.location", settings.keystore_location), _as_file(chain) as path:
+            context.load_cert_chain(path)
+        return
+    certificate, certificate_pem = settings.certificate_location, settings.certificate_pem
+    if certificate is None and certificate_pem is None:
+        if settings.key_location is not None or settings.key_pem is not None:
+            raise ConfigurationError(
+                "ssl.certificate.location",
+                "a private key is set without its certificate: set ssl.certificate.location "
+                "or ssl.certificate.pem",
+            )
+        return
+    with (
+        _blaming("ssl.certificate.location", certificate or "the PEM string"),
+        _path_of(certificate, certificate_pem) as certificate_path,
+        _path_of(settings.key_location, settings.key_pem) as key_path,
+    ):
+        assert certificate_path is not None, "one of the two is set"
+        _load_pair(context, certificate_path, key_path, settings.key_password)
+
+
+def _load_pair(
+    context: ssl.SSLContext, certificate: str, key: str | None, password: str | None
+) -> None:
+    asked = False
+
+    def tell() -> str:
+        # Called for encrypted keys alone. Without it OpenSSL would prompt on the terminal.
+        nonlocal asked
+        asked = True
+        if password is None:
+            raise ConfigurationError(
+                "ssl.key.password", "the private key is encrypted: set ssl.key.password"
+            )
+        return password
+
+    try:
+        context.load_cert_chain(certificate, key, password=tell)
+    except ssl.SSLError as error:
+        if asked:
+            raise ConfigurationError(
+                "ssl.key.password", "the private key does not decrypt: ssl.key.password is wrong"
+            ) from error
+        raise
+
+
+def _open_keystore(location: str, password: str | None) -> str:
+    """The keystore's key and certificates as PEM."""
+    try:
+        from cryptography.hazmat.primitives import serialization  # noqa: PLC0415  # optional
+        from cryptography.hazmat.primitives.serialization import pkcs12  # noqa: PLC0415  # optional
+    except ImportError as error:
+        raise ConfigurationError(
+            "ssl.keystore.location",
+            "a PKCS#12 keystore needs the package 'cryptography': install it, or convert the "
+            "keystore with `openssl pkcs12 -in keystore.p12 -out client.pem -nodes` and set "
+            "ssl.certificate.location and ssl.key.location to the result",
+        ) from error
+    with _blaming("ssl.keystore.location", location):
+        key, certificate, others = pkcs12.load_key_and_certificates(
+            Path(location).read_bytes(), None if password is None else password.encode()
+        )
+        if key is None or certificate is None:
+            raise ValueError("it holds no private key with its certificate")
+        parts = [
+            key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            ),
+            *(c.public_bytes(serialization.Encoding.PEM) for c in (certificate, *others)),
+        ]
+    return b"".join(parts).decode()
+
+
+@contextmanager
+def _path_of(location: str | None, pem: str | None) -> Iterator[str | None]:
+    if location is not None or pem is None:
+        yield location
+    else:
+        with _as_file(pem) as path:
+            yield path
+
+
+@contextmanager
+def _as_file(secret: str) -> Iterator[str]:
+    """A path under which OpenSSL can read a string, gone afterwards.
+
+    ``ssl`` takes client certificates from files alone. On Linux the file is memory
+    (memfd_create) and never has a name; elsewhere it is a temporary one that its owner alone
+    may read, for as long as the reading takes.
+    """
+    if hasattr(os, "memfd_create") and Path("/proc/self/fd").is_dir():
+        with os.fdopen(os.memfd_create("kafka_coop"), "wb") as memory:
+            memory.write(secret.encode())
+            memory.flush()
+            yield f"/proc/self/fd/{memory.fileno()}"
+    else:
+        with tempfile.NamedTemporaryFile(prefix="kafka_coop-") as file:
+            file.write(secret.encode())
+            file.flush()
+            yield file.name
+
+
+@contextmanager
+def _blaming(key: str, value: str | None = None) -> Iterator[None]:
+    """Turns what goes wrong inside into an error of this configuration key."""
+    shown = key if value is None else f"{key}={value}"
+    try:
+        yield
+    except ConfigurationError:
+        raise
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise ConfigurationError(key, f"{shown} cannot be used: {_reason(error)}") from error
+
+
+def ssl_reason(error: ssl.SSLError) -> str:
+    """OpenSSL's name for what happened, empty where it has none."""
+    # Errors that the ssl module raises by itself lack the attribute, whatever its type says.
+    reason: str | None = getattr(error, "reason", None)
+    return reason or ""
+
+
+def _reason(error: OSError | ValueError) -> str:
+    """The error in words. OpenSSL's reasons need some help."""
+    if isinstance(error, ssl.SSLError):
+        match ssl_reason(error):
+            case "KEY_VALUES_MISMATCH":
+                return "the private key does not belong to the certificate"
+            case "" if "PEM lib" in str(error):
+                return "it is not PEM, or lacks the certificate or the private key"
+            case reason:
+                return reason.replace("_", " ").lower() or str(error.args[-1])
+    return error.strerror or str(error) if isinstance(error, OSError) else str(error)

@@ -1,0 +1,152 @@
+"""One socket's requests and answers, matched by correlation id."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from kafka_coop.broker.diagnosis import Peer, Stage, again, cut
+from kafka_coop.broker.frames import FrameSplitter, frame
+from kafka_coop.errors import ConnectionFailedError, MalformedDataError, RequestFailedError
+from kafka_coop.protocol.messages import GetApiVersions, Request, Response
+from kafka_coop.protocol.requests import decode_response, encode_request
+
+_CORRELATION_BYTES = 4
+_LARGEST_CORRELATION = 0x7FFF_FFFF
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _InFlight:
+    request: Request
+    version: int
+    answer: asyncio.Future[Response]
+
+
+class Wire(asyncio.Protocol):
+    """Requests in, answers out, on a transport that asyncio drives.
+
+    It fails once and for good: whatever goes wrong closes the socket and fails every request
+    in flight, each with an error of its own. No task is involved, so none can be left over.
+
+    Attributes:
+        peer: The broker.
+        stage: How far the connection has come; set by who opens it.
+        error: Why it failed; None while it lives.
+    """
+
+    def __init__(self, peer: Peer, *, client_id: str, max_frame_bytes: int) -> None:
+        self.peer = peer
+        self.stage = Stage.RESOLVING
+        self.error: RequestFailedError | None = None
+        self._client_id = client_id
+        self._splitter = FrameSplitter(max_bytes=max_frame_bytes)
+        self._transport: asyncio.Transport | None = None
+        self._gone: asyncio.Future[None] | None = None
+        self._in_flight: dict[int, _InFlight] = {}
+        self._last_correlation = 0
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that wait for their answers."""
+        return len(self._in_flight)
+
+    def submit(self, request: Request, version: int) -> asyncio.Future[Response]:
+        """Writes a request.
+
+        Returns:
+            Its answer to come. Whoever cancels it must `fail` the wire.
+
+        Raises:
+            RequestFailedError: The wire has failed before.
+        """
+        if self.error is not None:
+            raise again(self.error)
+        assert self._transport is not None, "connected before it is given out"
+        correlation = (self._last_correlation + 1) & _LARGEST_CORRELATION
+        payload = encode_request(
+            request, version=version, correlation_id=correlation, client_id=self._client_id
+        )
+        self._last_correlation = correlation
+        answer = asyncio.get_running_loop().create_future()
+        self._in_flight[correlation] = _InFlight(request=request, version=version, answer=answer)
+        self._transport.write(frame(payload))
+        return answer
+
+    async def settled(self) -> None:
+        """Returns once nothing is in flight, answered or failed."""
+        while self._in_flight:
+            await asyncio.wait([waiting.answer for waiting in self._in_flight.values()])
+
+    def fail(self, error: RequestFailedError) -> None:
+        """Closes the socket; all that is in flight fails with copies of the error."""
+        if self.error is not None:
+            return
+        self.error = error
+        in_flight, self._in_flight = self._in_flight, {}
+        for waiting in in_flight.values():
+            if not waiting.answer.done():
+                waiting.answer.set_exception(again(error))
+        if self._transport is not None:
+            # Not close(): under TLS that waits for the broker's goodbye.
+            self._transport.abort()
+
+    async def gone(self) -> None:
+        """Returns once the socket is closed, after `fail`."""
+        if self._gone is not None:
+            await asyncio.wait([self._gone])
+
+    # --- called by asyncio -----------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is connected, and TLS stands."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._gone = asyncio.get_running_loop().create_future()
+        self.stage = Stage.NEGOTIATING
+        if self.error is not None:  # failed while it was being connected
+            transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Answers everything that the data completes."""
+        if self.error is not None:
+            return
+        self._splitter.feed(data)
+        try:
+            for payload in self._splitter.frames():
+                self._answer(payload)
+        except MalformedDataError as error:
+            failure = ConnectionFailedError(f"{self.peer}: unreadable answer: {error}")
+            failure.__cause__ = error
+            self.fail(failure)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is closed, by whichever end."""
+        if self.error is None:
+            failure = cut(self.peer, self.stage, exc, unfinished=self._splitter.unfinished)
+            failure.__cause__ = exc
+            self.fail(failure)
+        assert self._gone is not None, "connection_made came first"
+        self._gone.set_result(None)
+
+    def _answer(self, payload: bytes) -> None:
+        correlation = int.from_bytes(payload[:_CORRELATION_BYTES], "big", signed=True)
+        waiting = self._in_flight.get(correlation)
+        if waiting is None:
+            raise MalformedDataError(f"it answers no request of ours (correlation {correlation})")
+        response = _decode(waiting, payload)
+        # Only now: were decoding to raise, the request must still be there to be failed.
+        del self._in_flight[correlation]
+        if self.stage is Stage.UNPROVEN:
+            self.stage = Stage.PROVEN
+        if not waiting.answer.done():
+            waiting.answer.set_result(response)
+
+
+def _decode(waiting: _InFlight, payload: bytes) -> Response:
+    try:
+        return decode_response(waiting.request, version=waiting.version, payload=payload)[1]
+    except MalformedDataError:
+        # KIP-511: a broker that lacks our version of ApiVersions answers in version 0.
+        if not isinstance(waiting.request, GetApiVersions) or waiting.version == 0:
+            raise
+        return decode_response(waiting.request, version=0, payload=payload)[1]

@@ -1,0 +1,59 @@
+"""What librdkafka is given: the user's own keys, less those of the membership.
+
+librdkafka fetches for a group that it never joins and never commits for. It still must be
+told ``group.id``: confluent-kafka demands one.
+
+``max.poll.interval.ms`` is among the keys taken out. librdkafka enforces it by a timer that
+subscribe() starts, which is never called; a consumer that only assigns may poll as late as it
+likes. It is measured by the membership instead.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafka_coop.config.known import OWN_PREFIX
+from kafka_coop.config.values import Values
+
+_MEMBERSHIP = frozenset(
+    {
+        "group.instance.id",
+        "group.protocol",
+        "group.protocol.type",
+        "group.remote.assignor",
+        "partition.assignment.strategy",
+        "session.timeout.ms",
+        "heartbeat.interval.ms",
+        "max.poll.interval.ms",
+    }
+)
+
+_COMMITTING = frozenset(
+    {
+        "auto.commit.enable",
+        "auto.commit.interval.ms",
+        "offset.store.method",
+        "offset.store.path",
+        "offset.store.sync.interval.ms",
+        "on_commit",
+    }
+)
+
+_FORCED = {"enable.auto.commit": False, "enable.auto.offset.store": False}
+
+# librdkafka pauses the fetching of a partition for so long whenever its queue is full: with its
+# default of 1000, catching up on small records runs at an eighth of what it does with 10. The
+# queue's memory stays bounded by queued.max.messages.kbytes.
+_BETTER_DEFAULTS = {"fetch.queue.backoff.ms": 10}
+
+
+def fetcher_config(values: Values, *, logger: Any | None) -> dict[str, Any]:
+    """The configuration of the fetching `confluent_kafka.Consumer`. Secrets inside."""
+    taken_out = _MEMBERSHIP | _COMMITTING | {"logger"}
+    own = {
+        key: value
+        for key, value in values.raw.items()
+        if key not in taken_out and not key.startswith(OWN_PREFIX)
+    }
+    logged = {} if logger is None else {"logger": logger}
+    return {**_BETTER_DEFAULTS, **own, **logged, **_FORCED}

@@ -1,0 +1,85 @@
+"""Which keys there are, and which of them are refused.
+
+Known are librdkafka's properties, whosever role: a producer's among a consumer's keys are
+accepted, as confluent-kafka accepts them (librdkafka logs a warning), since applications share
+one dict between the two. Then confluent-kafka's own, and ours (``coop.``).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+
+from kafka_coop.config.librdkafka_keys import GLOBAL, TOPIC
+from kafka_coop.config.properties import Kind, Property, Role
+from kafka_coop.errors import ConfigurationError
+
+OWN_PREFIX = "coop."
+
+OWN = (Property("coop.poll.prefetch", Role.CONSUMER, Kind.INTEGER, "500", limits=(0, 10_000)),)
+
+CALLBACKS = ("error_cb", "stats_cb", "throttle_cb", "oauth_cb", "on_commit")
+
+CONFLUENT = (
+    *(Property(name, Role.CONSUMER, Kind.CALLABLE) for name in CALLBACKS),
+    Property("logger", Role.CONSUMER, Kind.OBJECT),
+)
+
+# Where a name has two scopes, rd_kafka_conf_set takes the global one: so the later here wins.
+KNOWN: Mapping[str, Property] = {p.name: p for p in (*TOPIC, *GLOBAL, *CONFLUENT, *OWN)}
+
+REFUSED: Mapping[str, str] = {
+    "ssl.truststore.location": (
+        "Java's trust stores cannot be read: export the certificates as PEM "
+        "(`keytool -exportcert -rfc`) and set ssl.ca.location"
+    ),
+    "sasl.jaas.config": (
+        "JAAS is Java's: set sasl.mechanisms, sasl.username and sasl.password instead"
+    ),
+    "test.mock.num.brokers": (
+        "librdkafka's mock cluster can be reached by librdkafka alone, not by the group "
+        "membership: use kafka_coop.testing.EmbeddedKafka and its bootstrap_servers"
+    ),
+    "topic.blacklist": (
+        "the group's leader, which may be another client, would still assign these topics, and "
+        "nobody would read them: exclude them in the subscription instead, say '^(?!secret-).*'"
+    ),
+}
+"""Keys that are refused whatever their value, with the remedy."""
+
+
+def property_of(key: str) -> Property:
+    """The property that a key names, through aliases.
+
+    Raises:
+        ConfigurationError: There is none, or no configuration may hold it. Its value, maybe a
+            secret under a misspelt key, is not told.
+    """
+    if remedy := REFUSED.get(key):
+        raise ConfigurationError(key, f"{key} is refused: {remedy}")
+    prop = KNOWN.get(key)
+    if prop is None:
+        raise ConfigurationError(key, f"{key!r} is not a configuration key: {_suggestion(key)}")
+    if prop.kind is Kind.DEDICATED:
+        raise ConfigurationError(
+            key,
+            f"{key} is set in C, by a function of its own: remove it (a configuration can hold "
+            f"the callbacks {', '.join(CALLBACKS)})",
+        )
+    return prop if prop.alias_of is None else KNOWN[prop.alias_of]
+
+
+def closest(word: str, candidates: Iterable[str]) -> list[str]:
+    """At most three candidates that resemble a word, the likeliest first."""
+    return difflib.get_close_matches(word, sorted(candidates), n=3)
+
+
+def _suggestion(key: str) -> str:
+    candidates = (
+        p.name
+        for p in KNOWN.values()
+        if p.role is not Role.PRODUCER and p.kind is not Kind.DEDICATED and p.name not in REFUSED
+    )
+    if alike := closest(key.lower(), candidates):
+        return f"did you mean {' or '.join(alike)}?"
+    return "remove it (docs/CONFIGURATION.md lists the keys)"

@@ -1,0 +1,478 @@
+"""One librdkafka consumer as a fetcher of records: no group, no commits.
+
+Membership, committed offsets and resets are decided elsewhere; the fetcher is told where to
+start, with `Fetcher.add`, and when to stop, with `Fetcher.remove`. librdkafka's own consumer
+group stays out of it: nothing here subscribes, commits, stores or asks for stored offsets.
+
+Two ways out. `Fetcher.take` is `consume`, with nothing done per record. `Fetcher.next` serves
+from a batch, which makes it faster than `poll` although it is written in Python: `poll`
+crosses into librdkafka, and gives up the GIL, for every record.
+
+A wait inside librdkafka can't be woken: of all that another thread may call, nothing puts an
+event on the consumer's queue that ends a `poll`. Callers wait in slices. An empty slice of
+20 ms costs 70 µs of CPU, 0.35 % of a core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaError, KafkaException, Message
+
+from kafka_coop.fetching.buffer import RecordBuffer
+from kafka_coop.fetching.ledger import DeliveryLedger
+from kafka_coop.fetching.native import (
+    known_positions,
+    native_partitions,
+    native_starts,
+    partition_of,
+    position_after,
+    position_at,
+)
+from kafka_coop.protocol.messages import OffsetAndMetadata
+from kafka_coop.types import NO_PARTITIONS, Partitions, TopicPartition
+
+_NEVER_COMMIT = {"enable.auto.commit": False, "enable.auto.offset.store": False}
+"""Whatever the caller configured: a commit of librdkafka's would go out without the member's
+generation, and be refused in a group that has members (confluent-kafka-python#1004)."""
+
+_PREFETCH_BYTES = 1 << 20
+"""Large records are prefetched in smaller batches: librdkafka bounds what *it* holds
+(``queued.max.messages.kbytes``), and refills at once what was taken out."""
+
+
+class Fetcher:
+    """Fetches the records of the partitions it is given, in the order of each partition.
+
+    One thread at a time: the caller serialises all methods except the queries at the end,
+    which may be called from any thread while another one waits in `next` or `take`. The
+    callbacks of the configuration (``error_cb``, ``stats_cb``, ``throttle_cb``,
+    ``oauth_cb``, the logger) run inside `next` and `take`; what they raise is raised there.
+
+    Neither that nor an exception from a signal handler (Ctrl-C) loses a record: what
+    librdkafka had gathered meanwhile is fetched again.
+
+    After `close`, methods raise RuntimeError, as confluent's do.
+
+    Args:
+        config: librdkafka's configuration, callbacks included. ``group.id`` is required by
+            librdkafka, which makes no use of it here. Committing is switched off.
+        logger: confluent-kafka's ``logger=``.
+        prefetch: How many records `next` takes out of librdkafka at a time. Of large
+            records it takes fewer.
+
+    Raises:
+        KafkaException: The configuration is not valid for librdkafka.
+    """
+
+    def __init__(
+        self, config: Mapping[str, Any], *, logger: Any | None = None, prefetch: int = 500
+    ) -> None:
+        options = {} if logger is None else {"logger": logger}
+        self._consumer = confluent_kafka.Consumer({**config, **_NEVER_COMMIT}, **options)
+        self._prefetch = prefetch
+        self._batch_size = prefetch
+        self._buffer = RecordBuffer()
+        self._starts: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._native: list[confluent_kafka.TopicPartition] = []
+        self._paused = NO_PARTITIONS
+        self._held = False
+        self._ledger = DeliveryLedger()
+        self._last_taken: Sequence[Message] = ()
+        self._closed = False
+
+    # --- which partitions ------------------------------------------------------------------
+
+    def add(self, starts: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Starts fetching these partitions, unpaused. The others go on undisturbed.
+
+        Args:
+            starts: Where to start: an offset, or librdkafka's ``OFFSET_BEGINNING``,
+                ``OFFSET_END``, ``OFFSET_TAIL(n)``. The leader epoch lets the broker notice
+                that the log was truncated meanwhile (KIP-320).
+
+        Raises:
+            KafkaException: ``_CONFLICT``: one of them is fetched already. ``_INVALID_ARG``:
+                one has no offset, or asks for the group's stored one: librdkafka would
+                look that up by itself, at the wrong time and for the wrong generation.
+                Nothing was added.
+        """
+        self._require_open()
+        if not starts:
+            return
+        for start in starts.values():
+            _require_start(start.offset)
+        self._consumer.incremental_assign(native_starts(starts))
+        self._starts.update(starts)
+        self._partitions_changed()
+        if self._held:
+            self._consumer.pause(native_partitions(starts))
+
+    def remove(self, partitions: Partitions) -> None:
+        """Stops fetching these partitions; no record of theirs is delivered after.
+
+        Their pause flags and positions are forgotten. Costs two round trips to librdkafka's
+        main thread, about 0.1 ms.
+
+        Raises:
+            KafkaException: ``_INVALID_ARG``: one of them is not fetched. None was removed.
+        """
+        self._require_open()
+        if not partitions:
+            return
+        native = native_partitions(partitions)
+        self._consumer.incremental_unassign(native)
+        self._buffer.drop(partitions)
+        for of in partitions:
+            del self._starts[of]
+        self._partitions_changed()
+        self._paused -= partitions
+        # Stopping is asynchronous, and until it is done the old position shows: partitions
+        # added again would seem to be where they were. Pausing goes through the same queue
+        # of the partition and waits for its turn. Resuming also clears the pause flag,
+        # which outlives an assignment in librdkafka.
+        self._consumer.pause(native)
+        self._consumer.resume(native)
+
+    def discard(self) -> None:
+        """Removes all partitions."""
+        self.remove(self.assignment())
+
+    def assignment(self) -> Partitions:
+        """The partitions being fetched, paused ones included."""
+        return Partitions.of(self._starts)
+
+    # --- records ---------------------------------------------------------------------------
+
+    def next(self, timeout: float) -> Message | None:
+        """Delivers one message: a record, or an error (`Message.error`) in its turn.
+
+        Args:
+            timeout: Seconds to wait for one; negative: without end.
+
+        Returns:
+            None if nothing came in time, or an event was served instead.
+
+        Raises:
+            KafkaException: librdkafka failed.
+            RuntimeError: The fetcher is closed.
+        """
+        buffer = self._buffer
+        index = buffer.index
+        try:
+            message = buffer.records[index]
+        except IndexError:
+            return self._next_batch(timeout)
+        buffer.index = index + 1
+        return message
+
+    def take(self, n: int, timeout: float) -> list[Message]:
+        """Delivers up to `n` messages, waiting until it has them or time is up.
+
+        Args:
+            n: At most a million.
+            timeout: Seconds to wait; negative: without end.
+
+        Returns:
+            The messages, in order for each partition; fewer than `n`, or none, if time ran out.
+
+        Raises:
+            KafkaException: librdkafka failed.
+            ValueError: `n` is negative or more than a million.
+            RuntimeError: The fetcher is closed.
+        """
+        if self._held:
+            message = self._serve_held(timeout)
+            return [] if message is None else [message]
+        buffer = self._buffer
+        if buffer.index >= len(buffer.records):
+            return self._consume(n, timeout)
+        if n < 0:
+            raise ValueError(f"the number of messages can't be negative: {n}")
+        taken = buffer.records[buffer.index : buffer.index + n]
+        rest = [] if len(taken) == n else self._consume(n - len(taken), timeout)
+        buffer.index += len(taken)
+        return taken + rest
+
+    def _next_batch(self, timeout: float) -> Message | None:
+        """Refills the buffer; if there is nothing to refill it with, waits for one message.
+
+        `consume` of several waits until it has them all, so the wait is a `poll`.
+        """
+        if self._held:
+            return self._serve_held(timeout)
+        buffer = self._buffer
+        buffer.index = 0
+        buffer.records = []  # free the delivered ones before as many more are made
+        buffer.records = self._consume(self._batch_size, 0.0)
+        if not buffer.records:
+            return None if timeout == 0 else self._poll(timeout)
+        record_bytes = len(buffer.records[-1]) or 1
+        self._batch_size = max(1, min(self._prefetch, _PREFETCH_BYTES // record_bytes))
+        buffer.index = 1
+        return buffer.records[0]
+
+    def _consume(self, n: int, timeout: float) -> list[Message]:
+        self._settle()
+        try:
+            taken = self._consumer.consume(n, timeout)
+            # Between the call above and the caller's first use there must be no other call:
+            # a signal handler could raise at its end, when these count as delivered.
+            self._last_taken = taken[:]  # a copy: the list itself is the user's
+        except BaseException:
+            self._fetch_swallowed_again()
+            raise
+        return taken
+
+    def _poll(self, timeout: float) -> Message | None:
+        self._settle()
+        try:
+            message = self._consumer.poll(timeout)
+            if message is not None:
+                self._last_taken = (message,)
+        except BaseException:
+            self._fetch_swallowed_again()
+            raise
+        return message
+
+    def _settle(self) -> None:
+        """Enters what was taken last into the ledger, before it grows stale."""
+        self._require_open()
+        ledger = self._ledger
+        if self._last_taken:
+            ledger.note(self._last_taken)
+            self._last_taken = ()
+        if ledger.room <= 0:
+            ledger.settle(self._consumer.position(self._native))
+
+    def _fetch_swallowed_again(self) -> None:
+        """Seeks back where librdkafka is further than what was delivered.
+
+        A partition that began at a logical offset and has delivered nothing begins there anew.
+        """
+        expected = self._ledger.expected()
+        for of, actual in known_positions(self._consumer.position(self._native)).items():
+            delivered_up_to = expected.get(of, self._starts[of])
+            if actual.offset != delivered_up_to.offset:
+                self._seek(of, delivered_up_to)
+
+    # --- positions -------------------------------------------------------------------------
+
+    def positions(self, partitions: Partitions) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Up to where records were delivered: what may be committed.
+
+        A position counts only what `next` and `take` returned, not what is prefetched. Its
+        leader epoch is that of the last delivered record where known, else -1. A partition
+        of which nothing was delivered stands at its start, just as that was given to `add`
+        or `seek`. Partitions not fetched, and those that started at a logical offset and
+        have delivered nothing, are absent.
+
+        O(partitions + buffered records).
+        """
+        self._require_open()
+        waiting = self._buffer.waiting()
+        delivered = self._buffer.delivered() if waiting else {}
+        fetched = [of for of in partitions if of in self._starts]
+        settled = known_positions(
+            self._consumer.position(native_partitions(of for of in fetched if of not in waiting))
+        )
+        positions = {}
+        for of in fetched:
+            start = self._starts[of]
+            if (upcoming := waiting.get(of)) is not None:
+                positions[of] = _position_before(upcoming, delivered.get(of), start)
+            elif of in settled:
+                positions[of] = settled[of]
+            elif start.offset >= 0:
+                positions[of] = start
+        return positions
+
+    def seek(self, of: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
+        """Goes on from another offset, an absolute or a logical one.
+
+        Nothing prefetched is delivered after, and the position is the new one at once.
+
+        Raises:
+            KafkaException: ``_STATE`` or ``_UNKNOWN_PARTITION``: not fetched.
+                ``_INVALID_ARG``: not an offset to start from.
+        """
+        self._require_open()
+        _require_start(offset)
+        self._seek(of, OffsetAndMetadata(offset=offset, leader_epoch=leader_epoch))
+        self._buffer.drop(Partitions.of([of]))
+
+    def _seek(self, of: TopicPartition, to: OffsetAndMetadata) -> None:
+        native = native_starts({of: to})
+        try:
+            self._consumer.seek(native[0])
+        except KafkaException as failure:
+            if of not in self._starts or failure.args[0].code() != KafkaError._STATE:  # noqa: SLF001  # confluent's public constant
+                raise
+            # Added a moment ago, and librdkafka has yet to start it.
+            self._consumer.incremental_unassign(native)
+            self._consumer.incremental_assign(native)
+        self._starts[of] = to
+        self._ledger.invalidate()
+
+    # --- pausing ---------------------------------------------------------------------------
+
+    def pause(self, partitions: Partitions) -> None:
+        """Delivers nothing of these partitions until `resume`; nothing prefetched is lost.
+
+        Partitions that are not fetched are left out. The flag lasts while a partition is
+        kept and is gone when it is removed.
+        """
+        self._require_open()
+        pausing = (partitions & self.assignment()) - self._paused
+        self._paused |= pausing
+        if not self._held:
+            self._stop_delivery(pausing)
+
+    def resume(self, partitions: Partitions) -> None:
+        """Goes on delivering partitions that were paused, without a gap or a repeat."""
+        self._require_open()
+        resuming = partitions & self._paused
+        self._paused -= resuming
+        if not self._held:
+            self._restart_delivery(resuming)
+
+    def paused(self) -> Partitions:
+        """The partitions that `pause` has stopped; `hold` does not show here."""
+        return self._paused
+
+    def hold(self, held: bool) -> None:  # noqa: FBT001  # a switch with two positions
+        """Stops or restarts the delivery of all partitions; callbacks go on being served.
+
+        For a member that no longer knows whether it owns them. Cheap when nothing changes.
+        Held partitions are paused inside librdkafka: it would otherwise hand over records
+        without end to whoever serves its callbacks. They are fetched anew after.
+        """
+        self._require_open()
+        if held == self._held:
+            return
+        self._held = held
+        running = self.assignment() - self._paused
+        if held:
+            self._stop_delivery(running)
+        else:
+            self._restart_delivery(running)
+
+    def _serve_held(self, timeout: float) -> Message | None:
+        message = self._poll(timeout)
+        if message is None or (of := partition_of(message)) not in self._starts:
+            return message
+        self._buffer.hold_back(of, message)
+        return None
+
+    def _stop_delivery(self, partitions: Partitions) -> None:
+        self._consumer.pause(native_partitions(partitions))
+        self._buffer.set_aside(partitions)
+
+    def _restart_delivery(self, partitions: Partitions) -> None:
+        self._consumer.resume(native_partitions(partitions))
+        self._buffer.give_back(partitions)
+
+    # --- the end ---------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Ends fetching and frees librdkafka's threads. A second call does nothing.
+
+        Callbacks may run inside, for the last time.
+        """
+        self._closed = True
+        self._buffer.clear()
+        self._last_taken = ()
+        self._consumer.close()
+
+    def _require_open(self) -> None:
+        # confluent's pause() and resume() hand a null pointer to librdkafka once closed.
+        if self._closed:
+            raise RuntimeError("Consumer closed")
+
+    def _partitions_changed(self) -> None:
+        self._native = native_partitions(self._starts)
+        self._ledger.invalidate()
+
+    # --- queries, from any thread ----------------------------------------------------------
+
+    def get_watermark_offsets(
+        self,
+        partition: confluent_kafka.TopicPartition,
+        timeout: float = -1,
+        *,
+        cached: bool = False,
+    ) -> tuple[int, int]:
+        """The offsets of a partition's first record and of the one after its last.
+
+        Args:
+            partition: Any partition, fetched or not.
+            timeout: Seconds to wait for the broker; negative: without end.
+            cached: Answer from what the last fetch said, without asking.
+
+        Raises:
+            KafkaException: The brokers gave no answer.
+        """
+        return self._consumer.get_watermark_offsets(partition, timeout, cached)
+
+    def offsets_for_times(
+        self, partitions: list[confluent_kafka.TopicPartition], timeout: float = -1
+    ) -> list[confluent_kafka.TopicPartition]:
+        """The first offset at or after a time, for each partition.
+
+        Args:
+            partitions: With milliseconds since the epoch in place of offsets.
+            timeout: Seconds to wait for the brokers; negative: without end.
+
+        Raises:
+            KafkaException: The brokers gave no answer.
+        """
+        return self._consumer.offsets_for_times(partitions, timeout)
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
+        """`confluent_kafka.admin.ClusterMetadata` of one topic, or of all.
+
+        Raises:
+            KafkaException: The brokers gave no answer within `timeout` seconds.
+        """
+        return self._consumer.list_topics(topic, timeout)
+
+    def cluster_id(self, timeout: float = -1) -> str:
+        """The id of the cluster, from its metadata (KIP-78).
+
+        Raises:
+            KafkaException: It was not learned within `timeout` seconds.
+        """
+        return self._consumer.cluster_id(timeout)
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Sets what later SASL PLAIN and SCRAM authentications use.
+
+        Raises:
+            KafkaException: librdkafka refused them.
+        """
+        self._consumer.set_sasl_credentials(username, password)
+
+
+def _position_before(
+    upcoming: Message, delivered: Message | None, start: OffsetAndMetadata
+) -> OffsetAndMetadata:
+    if delivered is not None:
+        # Not the upcoming offset with the delivered record's epoch: where a gap (compaction,
+        # control records) spans a change of leader, that epoch ends before it, and whoever
+        # starts there would find the log truncated (KIP-320).
+        return position_after(delivered)
+    offset = position_at(upcoming)
+    return start if offset == start.offset else OffsetAndMetadata(offset=offset)
+
+
+def _require_start(offset: int) -> None:
+    if offset in (OFFSET_STORED, OFFSET_INVALID):
+        raise KafkaException(
+            KafkaError(
+                KafkaError._INVALID_ARG,  # noqa: SLF001  # confluent's public constant
+                f"{offset} is no offset to start from: give an absolute one, "
+                "OFFSET_BEGINNING or OFFSET_END",
+            )
+        )

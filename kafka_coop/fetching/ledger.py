@@ -1,0 +1,73 @@
+"""Up to where records were delivered, in case an exception swallows some.
+
+`confluent_kafka.Consumer.consume` destroys the records it has gathered when a signal handler
+or a callback raises meanwhile (Ctrl-C, a raising ``stats_cb``), yet librdkafka counts them as
+consumed: whoever carries on, or commits on the way out, skips them. The fetcher therefore
+knows what it has delivered, and seeks back.
+
+Asking librdkafka for all positions costs 0.75 µs a partition; looking at every record costs
+0.13 µs. Either would show in a batch of a few hundred records. So the positions are asked for
+once in a while, and what was delivered since is only *kept* (references to it, a bounded
+number of bytes); it is looked at when something was swallowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import confluent_kafka
+from confluent_kafka import Message
+
+from kafka_coop.fetching.native import known_positions, partition_of, position_after
+from kafka_coop.protocol.messages import OffsetAndMetadata
+from kafka_coop.types import TopicPartition
+
+_RECORDS_PER_PARTITION = 50
+"""Positions are asked for after this many records a partition: 0.015 µs a record."""
+
+_MOST_RECORDS = 4096
+_RECORD_BYTES = 1024
+"""A larger record counts as several, so that no more than 4 MiB are kept."""
+
+
+class DeliveryLedger:
+    """Positions when last asked for, and the records delivered since.
+
+    Attributes:
+        room: How many more records can be noted before the positions are due. Zero or
+            less: `settle` before anything else is consumed.
+    """
+
+    __slots__ = ("_journal", "_settled", "room")
+
+    def __init__(self) -> None:
+        self.room = 0
+        self._settled: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._journal: list[Sequence[Message]] = []
+
+    def settle(self, positions: Iterable[confluent_kafka.TopicPartition]) -> None:
+        """Starts anew from what `confluent_kafka.Consumer.position` says."""
+        self._settled = known_positions(positions)
+        self._journal.clear()
+        self.room = min(_RECORDS_PER_PARTITION * (len(self._settled) + 1), _MOST_RECORDS)
+
+    def note(self, batch: Sequence[Message]) -> None:
+        """Keeps a non-empty batch that was delivered. O(1)."""
+        self._journal.append(batch)
+        self.room -= len(batch) * (1 + len(batch[-1]) // _RECORD_BYTES)
+
+    def invalidate(self) -> None:
+        """Positions were changed by other means than consuming: they are due again."""
+        self.room = 0
+
+    def expected(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Where librdkafka's positions must be if no record was swallowed.
+
+        Partitions of which nothing was ever consumed are absent. O(records noted).
+        """
+        positions = dict(self._settled)
+        for batch in self._journal:
+            for message in batch:
+                if message.error() is None:
+                    positions[partition_of(message)] = position_after(message)
+        return positions

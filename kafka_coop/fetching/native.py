@@ -1,0 +1,72 @@
+"""Our values to confluent-kafka's, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import cast
+
+import confluent_kafka
+from confluent_kafka import Message
+
+from kafka_coop.protocol.messages import OffsetAndMetadata
+from kafka_coop.types import TopicPartition
+
+
+def partition_of(message: Message) -> TopicPartition:
+    """The partition a message came from; of a client-level error, one that nobody owns."""
+    topic, partition = message.topic(), message.partition()
+    return TopicPartition(topic or "", -1 if partition is None else partition)
+
+
+def epoch_of(message: Message) -> int:
+    """The record's leader epoch (KIP-320), -1 where the broker sent none."""
+    epoch = message.leader_epoch()
+    return -1 if epoch is None else epoch
+
+
+def position_at(message: Message) -> int:
+    """The offset of a message that is no error."""
+    offset = message.offset()
+    assert offset is not None, "a record has an offset"
+    return offset
+
+
+def position_after(message: Message) -> OffsetAndMetadata:
+    """The position of a reader that has this record behind it."""
+    return OffsetAndMetadata(offset=position_at(message) + 1, leader_epoch=epoch_of(message))
+
+
+def native_partitions(
+    partitions: Iterable[TopicPartition],
+) -> list[confluent_kafka.TopicPartition]:
+    """The partitions without offsets."""
+    return [confluent_kafka.TopicPartition(p.topic, p.partition) for p in partitions]
+
+
+def native_starts(
+    starts: Mapping[TopicPartition, OffsetAndMetadata],
+) -> list[confluent_kafka.TopicPartition]:
+    """The partitions with where to start, and the leader epoch of the record before it."""
+    return [
+        confluent_kafka.TopicPartition(
+            of.topic,
+            of.partition,
+            start.offset,
+            leader_epoch=start.leader_epoch,
+        )
+        for of, start in starts.items()
+    ]
+
+
+def known_positions(
+    positions: Iterable[confluent_kafka.TopicPartition],
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Translates librdkafka's positions, leaving out partitions it has none for yet."""
+    return {
+        TopicPartition(p.topic, p.partition): OffsetAndMetadata(
+            offset=p.offset,
+            leader_epoch=-1 if (epoch := cast(int | None, p.leader_epoch)) is None else epoch,
+        )
+        for p in positions
+        if p.offset >= 0
+    }

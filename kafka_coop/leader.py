@@ -1,0 +1,311 @@
+"""What the group leader computes: everyone's subscription in, everyone's assignment out.
+
+A pipeline of named steps, pure from end to end:
+
+    decode ─► validate claims ─► balance ─► check the plan ─► withhold transfers ─► encode
+
+Members' bytes are arbitrary input: a member whose bytes do not parse subscribes to nothing, and
+the group goes on without it. An assignor is a user's code: if it raises, or returns something
+that is no plan, everyone keeps what is rightfully theirs and nothing else is placed. In either
+case no partition is assigned twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+import numpy as np
+
+from kafka_coop.assignors import resolve
+from kafka_coop.assignors.checking import checked
+from kafka_coop.assignors.snapshot import (
+    NOBODY,
+    Flags,
+    Ints,
+    Plan,
+    Snapshot,
+    SnapshotGroup,
+    claimed_generation,
+    partitions_at,
+)
+from kafka_coop.errors import AssignorFailedError, MalformedDataError
+from kafka_coop.protocol.assignment import encode_assignments
+from kafka_coop.protocol.marks import AssignmentMarks, SubscriptionMarks, append_marks, split_marks
+from kafka_coop.protocol.subscription import decode_subscriptions
+from kafka_coop.types import (
+    NO_PARTITIONS,
+    Assignment,
+    Assignor,
+    Cluster,
+    GroupAssignment,
+    GroupSubscription,
+    Partitions,
+    RebalanceProtocol,
+    Subscription,
+    TopicPartition,
+)
+
+_BEATS_PER_SECOND = 100
+_SHORTEST_INTERVAL = timedelta(milliseconds=100)
+_LONGEST_INTERVAL = timedelta(seconds=3)
+
+_MOST_WARNINGS = 10
+
+_UNMARKED = frozenset({"sticky"})
+"""Strategies whose peers choke on marks: Sarama's members send an assignment's user data back
+with their next subscription, and its leader refuses bytes that it does not know there."""
+
+_GENERATION_IN_USER_DATA = frozenset({"cooperative-sticky", "constrained-cooperative-sticky"})
+"""Strategies whose members say in their user data which generation their claims are of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderOutcome:
+    """What a leader has to send, and how it came about.
+
+    Attributes:
+        assignments: Member id -> ConsumerProtocolAssignment bytes, for every member.
+        subscriptions: What the members sent, decoded; those that did not parse are empty.
+        intended: The plan as the assignor meant it, less what it had no right to assign.
+        withheld: What is in the plan but given to nobody yet: another member must revoke it
+            first (KIP-429).
+        follow_up: Another round must come: something was withheld, or somebody has to revoke.
+        topics: Every topic that some member subscribes to, sorted, existing or not: the leader
+            watches them all.
+        error: Why the assignor's plan was not followed; None where it was.
+        warnings: What an operator should know, one sentence each.
+    """
+
+    assignments: dict[str, bytes]
+    subscriptions: GroupSubscription
+    intended: GroupAssignment
+    withheld: Partitions = NO_PARTITIONS
+    follow_up: bool = False
+    topics: tuple[str, ...] = ()
+    error: AssignorFailedError | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def run_assignor(
+    assignor: str | Assignor,
+    cluster: Cluster | Mapping[str, int],
+    members: Mapping[str, bytes],
+    *,
+    instance_ids: Mapping[str, str | None] | None = None,
+) -> dict[str, bytes]:
+    """Computes exactly what the group leader sends: bytes in and bytes out.
+
+    Args:
+        assignor: A built-in strategy's name, or an assignor.
+        cluster: What exists: topic -> number of partitions, or a `Cluster` with racks too.
+        members: Member id -> ConsumerProtocolSubscription, version prefix included.
+        instance_ids: Member id -> ``group.instance.id`` of the static members.
+
+    Returns:
+        Member id -> ConsumerProtocolAssignment, version prefix included, for every member.
+
+    Raises:
+        ConfigurationError: No built-in strategy has this name.
+    """
+    return lead(assignor, cluster, members, instance_ids=instance_ids).assignments
+
+
+def lead(
+    assignor: str | Assignor,
+    cluster: Cluster | Mapping[str, int],
+    members: Mapping[str, bytes],
+    *,
+    instance_ids: Mapping[str, str | None] | None = None,
+) -> LeaderOutcome:
+    """Runs the leader's step of one rebalance.
+
+    Args:
+        assignor: A built-in strategy's name, or an assignor.
+        cluster: What exists: topic -> number of partitions, or a `Cluster` with racks too.
+        members: Member id -> ConsumerProtocolSubscription, version prefix included.
+        instance_ids: Member id -> ``group.instance.id`` of the static members.
+
+    Returns:
+        The assignments and how they came about. Never raises for what members sent or the
+        assignor did: see `LeaderOutcome.error`.
+
+    Raises:
+        ConfigurationError: No built-in strategy has this name.
+    """
+    strategy = resolve(assignor) if isinstance(assignor, str) else assignor
+    world = cluster if isinstance(cluster, Cluster) else Cluster(partitions=cluster)
+    decoded = _decode(members, instance_ids or {})
+    snapshot = _validate_claims(strategy, world, decoded.planned)
+    plan, error = _balance(strategy, SnapshotGroup(snapshot, decoded.loads))
+    cooperative = RebalanceProtocol.COOPERATIVE in strategy.supported_protocols
+    waits = _transfers(plan) if cooperative else np.zeros(snapshot.size, np.bool_)
+    granted = np.where(waits, NOBODY, plan.owner)
+    follow_up = cooperative and bool(waits.any() or _revocations(snapshot, granted))
+    return LeaderOutcome(
+        assignments=_encode(strategy, plan, granted, follow_up=follow_up),
+        subscriptions=decoded.subscriptions,
+        intended=plan,
+        withheld=partitions_at(snapshot, np.flatnonzero(waits)),
+        follow_up=follow_up,
+        topics=_all_topics(decoded.subscriptions),
+        error=error,
+        warnings=(*decoded.warnings, *plan.notes),
+    )
+
+
+def suggested_heartbeat_interval(members: int) -> timedelta:
+    """How often each member should beat, so that the whole group stays within a budget.
+
+    Returns:
+        Some hundred beats a second for the group: 100 ms up to ten members, 3 s for three
+        hundred and more. The more often a member beats, the sooner it learns of a rebalance.
+    """
+    interval = timedelta(seconds=members / _BEATS_PER_SECOND)
+    return min(max(interval, _SHORTEST_INTERVAL), _LONGEST_INTERVAL)
+
+
+# --- decode --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Decoded:
+    """What the members sent.
+
+    Attributes:
+        subscriptions: As decoded, user data without its marks.
+        planned: The same, but that members who drain subscribe to nothing: all they have is to
+            move away, and they get nothing new.
+        loads: What each member says its partitions cost, where it says so.
+    """
+
+    subscriptions: dict[str, Subscription]
+    planned: dict[str, Subscription]
+    loads: dict[str, Mapping[TopicPartition, float]]
+    warnings: tuple[str, ...]
+
+
+def _decode(members: Mapping[str, bytes], instance_ids: Mapping[str, str | None]) -> _Decoded:
+    subscriptions: dict[str, Subscription] = {}
+    draining: dict[str, Subscription] = {}
+    loads: dict[str, Mapping[TopicPartition, float]] = {}
+    warnings: list[str] = []
+    for member, subscription in decode_subscriptions(members).items():
+        if isinstance(subscription, MalformedDataError):
+            warnings.append(
+                f"member {member!r} gets nothing: its subscription does not parse: {subscription}"
+            )
+            subscriptions[member] = Subscription(instance_id=instance_ids.get(member))
+            continue
+        user_data, marks = split_marks(subscription.user_data)
+        instance_id = instance_ids.get(member)
+        if marks is not None or instance_id is not None:
+            subscription = replace(subscription, user_data=user_data, instance_id=instance_id)  # noqa: PLW2901  # the same subscription, completed
+        subscriptions[member] = subscription
+        if isinstance(marks, SubscriptionMarks):
+            if marks.draining:
+                draining[member] = replace(subscription, topics=())
+            if marks.load:
+                loads[member] = marks.load
+    return _Decoded(
+        subscriptions=subscriptions,
+        planned=subscriptions | draining,
+        loads=loads,
+        warnings=_at_most(warnings, _MOST_WARNINGS),
+    )
+
+
+# --- validate claims -----------------------------------------------------------------------
+
+
+def _validate_claims(strategy: Assignor, cluster: Cluster, group: GroupSubscription) -> Snapshot:
+    """Indexes the group and decides whose claims stand (`Snapshot.judge`)."""
+    if strategy.name not in _GENERATION_IN_USER_DATA:
+        return Snapshot(cluster, group)
+    return Snapshot(
+        cluster, group, generations={m: claimed_generation(s) for m, s in group.items()}
+    )
+
+
+# --- balance, and check the plan -----------------------------------------------------------
+
+
+def _balance(strategy: Assignor, group: SnapshotGroup) -> tuple[Plan, AssignorFailedError | None]:
+    """Runs the assignor; if it fails, everyone keeps what is rightfully theirs."""
+    snapshot = group.snapshot
+    try:
+        plan = checked(snapshot, strategy.assign(snapshot.cluster, group))
+    except Exception as cause:  # noqa: BLE001  # a user's code may raise anything
+        error = AssignorFailedError(
+            f"assignor {strategy.name!r} failed ({type(cause).__name__}: {cause}); "
+            "members keep what they own, nothing else is assigned"
+        )
+        error.__cause__ = cause
+        return Plan(snapshot, snapshot.owned.owner.copy(), notes=(str(error),)), error
+    return plan, None
+
+
+# --- withhold transfers (KIP-429) ----------------------------------------------------------
+
+
+def _transfers(plan: Plan) -> Flags:
+    """Finds what must wait: partitions that another member than the planned one claims.
+
+    Every claim counts, beaten ones too: a zombie that missed a round may still be consuming what
+    it says it owns, and only its own next assignment tells it to stop. The rightful owner alone
+    keeps its partition whoever else claims it: taking it away would make nobody safer.
+    """
+    snapshot, planned = plan.snapshot, plan.owner
+    owned = snapshot.owned
+    others = owned.claimants.copy()
+    own = planned[owned.claims.position] == owned.claims.member
+    others[owned.claims.position[own]] -= 1
+    return (planned != NOBODY) & (planned != owned.owner) & (others > 0)
+
+
+def _revocations(snapshot: Snapshot, granted: Ints) -> bool:
+    """Whether somebody claims what it is not granted, and so has to revoke it."""
+    claims = snapshot.owned.claims
+    return bool((granted[claims.position] != claims.member).any())
+
+
+# --- encode --------------------------------------------------------------------------------
+
+
+def _encode(strategy: Assignor, plan: Plan, granted: Ints, *, follow_up: bool) -> dict[str, bytes]:
+    members = plan.snapshot.members
+    marks = AssignmentMarks(
+        follow_up=follow_up, heartbeat_interval=suggested_heartbeat_interval(len(members))
+    )
+    marked: dict[bytes, bytes] = {}
+
+    def mark(user_data: bytes) -> bytes:
+        if strategy.name in _UNMARKED:
+            return user_data
+        known = marked.get(user_data)
+        if known is None:
+            known = marked[user_data] = append_marks(user_data, marks)
+        return known
+
+    granting = Plan(plan.snapshot, granted)
+    return encode_assignments(
+        {
+            member: Assignment(
+                partitions=granting[member].partitions, user_data=mark(plan.data_for(member))
+            )
+            for member in members
+        }
+    )
+
+
+def _at_most(warnings: list[str], most: int) -> tuple[str, ...]:
+    """Cuts a list that other members can make as long as they like."""
+    if len(warnings) <= most:
+        return tuple(warnings)
+    return (*warnings[:most], f"… and {len(warnings) - most} more like these")
+
+
+def _all_topics(group: GroupSubscription) -> tuple[str, ...]:
+    distinct = {id(s.topics): s.topics for s in group.values()}
+    return tuple(sorted(set().union(*distinct.values())))

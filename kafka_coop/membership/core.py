@@ -1,0 +1,260 @@
+"""What every part of the member shares: its state, its steps, its rounds, its errors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kafka_coop.errors import Failure
+from kafka_coop.membership import events as ev
+from kafka_coop.membership.discovery import Discovery
+from kafka_coop.membership.effects import (
+    AbortJoin,
+    Action,
+    Announce,
+    Effect,
+    IdentityChanged,
+    OfferStep,
+    RaiseError,
+    Step,
+    WithdrawStep,
+)
+from kafka_coop.membership.interest import Interest
+from kafka_coop.membership.pulse import Pulse
+from kafka_coop.membership.rounds import Round
+from kafka_coop.membership.settings import MemberSettings
+from kafka_coop.membership.states import EDGES, MEMBER, State
+from kafka_coop.membership.steps import GivingUp
+from kafka_coop.membership.watch import Watch
+from kafka_coop.protocol.messages import GroupJoined
+from kafka_coop.types import (
+    NO_GENERATION,
+    NO_MEMBER_ID,
+    NO_PARTITIONS,
+    Assignment,
+    Assignor,
+    Cluster,
+    Generation,
+    GroupMetadata,
+    MemberId,
+    Partitions,
+    RebalanceProtocol,
+)
+
+Effects = tuple[Effect, ...]
+
+
+@dataclass(slots=True)
+class BlockingStep:
+    """A blocking step that is out with the user's thread."""
+
+    step_id: int
+    gives_up: GivingUp
+    adopts: Assignment | None = None
+    """What is adopted once it is done, for the step between Sync and STABLE."""
+    withdrawing: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """What JoinGroup's answer told, kept until the Sync is answered."""
+
+    answer: GroupJoined
+    union: tuple[str, ...] = ()
+    at: float
+
+
+class MemberCore:
+    """The fields of a member, and the operations that several parts need."""
+
+    def __init__(self, settings: MemberSettings) -> None:
+        self.settings = settings
+        self.protocol = settings.protocol
+        self.state = State.UNSUBSCRIBED
+        self.member_id: MemberId = NO_MEMBER_ID
+        self.generation: Generation = NO_GENERATION
+        self.owned: Partitions = NO_PARTITIONS
+        self.applied: Generation = NO_GENERATION
+        """The generation that `owned` came with. A missed Sync leaves it behind `generation`."""
+        self._assignors: Mapping[str, Assignor] = {a.name: a for a in settings.assignors}
+        self._tokens = 0
+        self._discovery = Discovery(settings, self._new_token)
+        self._pulse = Pulse(settings, self._new_token)
+        self._watch = Watch(settings, self._new_token)
+
+        # What is asked for.
+        self._interest = Interest()
+        self._rejoin: str | None = None
+        """Why this member must join again. Sticky: only a JoinGroup clears it (KAFKA-9815)."""
+        self._rejoins = 0
+
+        # The attempt under way.
+        self._prepared = False
+        self._awaited: int | None = None
+        """The token of the one answer this state waits for."""
+        self._joined: Joined | None = None
+        self._sync_sent_at = 0.0
+        self._retries = 0
+        self._retry_at: float | None = None
+        self._round: Round | None = None
+
+        # What is out with the user's thread.
+        self._steps = 0
+        self._blocking: BlockingStep | None = None
+        self._announcing: dict[int, Round] = {}
+        self._raising: dict[int, Failure] = {}
+        self._halted_by: int | None = None
+        self._last_polled = 0.0
+        self._must_poll = False
+
+        # The leader's watch.
+        self._union: tuple[str, ...] | None = None
+        self._seen_cluster: Cluster | None = None
+        self._reported: dict[str, int] = {}
+
+    @property
+    def metadata(self) -> GroupMetadata:
+        """The identity that commits carry now."""
+        return GroupMetadata(
+            group_id=self.settings.group_id,
+            generation=self.generation,
+            member_id=self.member_id,
+            instance_id=self.settings.instance_id,
+        )
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics subscribed to, by name or by pattern."""
+        return self._interest.all_topics
+
+    def _enter(self, state: State) -> None:
+        if state is not self.state:
+            assert state in EDGES[self.state], f"{self.state} -> {state}"
+            self.state = state
+
+    def _new_token(self) -> int:
+        self._tokens += 1
+        return self._tokens
+
+    def _in_group(self) -> bool:
+        return self.state in MEMBER and self.generation != NO_GENERATION
+
+    # --- steps -----------------------------------------------------------------------------
+
+    def _offer(self, actions: tuple[Action, ...]) -> tuple[Effects, int]:
+        """Hands the user's thread a step that nothing waits for."""
+        self._steps += 1
+        return (OfferStep(step=Step(step_id=self._steps, actions=actions)),), self._steps
+
+    def _offer_blocking(self, giving: GivingUp) -> tuple[Effects, BlockingStep]:
+        """Hands the user's thread a step that must be done before the next JoinGroup."""
+        assert self._blocking is None, "two blocking steps"
+        self._steps += 1
+        step = Step(step_id=self._steps, actions=giving.actions, blocking=True)
+        self._blocking = BlockingStep(step_id=step.step_id, gives_up=giving)
+        if self._round is not None:
+            self._round.gave_up(giving)
+        return (OfferStep(step=step),), self._blocking
+
+    def _withdraw(self) -> Effects:
+        """What is out with the user's thread was decided by a generation that is over."""
+        out = self._blocking
+        if out is None or out.withdrawing:
+            return ()
+        out.withdrawing = True
+        out.adopts = None
+        return (WithdrawStep(step_id=out.step_id),)
+
+    # --- errors ----------------------------------------------------------------------------
+
+    def _fail(self, failure: Failure, *, halt: bool = False) -> Effects:
+        """Tells the user. ``halt``: nothing is tried again before they have heard."""
+        for step_id, known in self._raising.items():
+            if (known.code, known.message) == (failure.code, failure.message):
+                self._halted_by = step_id if halt else self._halted_by
+                return ()
+        effects, step_id = self._offer((RaiseError(failure=failure),))
+        self._raising[step_id] = failure
+        if halt:
+            self._halted_by = step_id
+        return effects
+
+    def _reset(self, why: str, now: float, *, keep_member_id: bool) -> Effects:
+        """This generation is over for us: what we own is lost, and prepare is armed again."""
+        self.generation = NO_GENERATION
+        self.applied = NO_GENERATION
+        if not keep_member_id:
+            self.member_id = NO_MEMBER_ID
+        effects = self._pulse.stop()
+        if self.state is State.JOINING and self._awaited is not None:
+            effects += (AbortJoin(token=self._awaited),)
+        if self.state in MEMBER:
+            self._awaited = None
+        self._joined = None
+        self._prepared = False
+        effects += self._withdraw()
+        effects += (IdentityChanged(metadata=self.metadata, commits_open=False),)
+        waits_for_step = self.state is State.PREPARING and self._blocking is not None
+        if self.state in MEMBER:
+            if not waits_for_step:
+                self._leave_for_unjoined()
+            self._wish(why, now)
+        return effects
+
+    def _leave_for_unjoined(self) -> None:
+        if self.state is not State.UNJOINED:
+            self._enter(State.UNJOINED)
+
+    # --- rounds ----------------------------------------------------------------------------
+
+    def _wish(self, reason: str, now: float) -> None:
+        """This member is to join again; the wish stays until a JoinGroup is sent."""
+        self._rejoin = self._rejoin or reason
+        if self._round is None:
+            self._round = Round(began_at=now, reason=reason)
+        elif self.state is State.UNJOINED:
+            self._round.sent_reason = reason
+
+    def _force_rejoin(self, reason: str, now: float) -> None:
+        """Nobody else wants this round: our bytes must change, or the coordinator starts none."""
+        self._rejoins += 1
+        self._wish(reason, now)
+
+    def _begin_round(self, now: float) -> Round:
+        if self._round is None:
+            self._round = Round(began_at=now, reason=self._rejoin or "")
+        return self._round
+
+    def _announce_failure(self, error: str, now: float) -> Effects:
+        current, self._round = self._begin_round(now), None
+        return (self._announcement(current, now, error),)
+
+    def _announcement(self, ended: Round, now: float, error: str | None = None) -> Announce:
+        return Announce(
+            record=ended.record(
+                now,
+                group_id=self.settings.group_id,
+                client_id=self.settings.client_id,
+                member_id=self.member_id,
+                cooperative=self.protocol is RebalanceProtocol.COOPERATIVE,
+                error=error,
+            )
+        )
+
+    # --- the subscription ------------------------------------------------------------------
+
+    def _set_interest(self, event: ev.Subscribe, now: float) -> None:
+        patterns = tuple(re.compile(p) for p in event.patterns)
+        self._interest = Interest(topics=tuple(sorted(set(event.topics))), patterns=patterns)
+        if patterns:
+            self._interest = self._interest.matching(self._watch.matching(patterns))
+        self._reported.clear()
+        self._watch_own_topics(now)
+
+    def _watch_own_topics(self, now: float) -> None:
+        if self._union is None:
+            self._watch.want(None if self._interest.patterns else self._interest.topics, now)
+
+    def _interest_covers(self, topic: str) -> bool:
+        return topic in self._interest.topics or topic in self._interest.matched

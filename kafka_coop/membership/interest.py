@@ -1,0 +1,71 @@
+"""What a member asks for: its subscription, and the bytes that carry it to the leader."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from kafka_coop.errors import AssignorFailedError
+from kafka_coop.protocol.marks import SubscriptionMarks, append_marks
+from kafka_coop.protocol.subscription import encode_subscription
+from kafka_coop.types import Assignor, Generation, Partitions, RebalanceProtocol, Subscription
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interest:
+    """Topics by name, regular expressions, and the topics these match by now."""
+
+    topics: tuple[str, ...] = ()
+    patterns: tuple[re.Pattern[str], ...] = ()
+    matched: tuple[str, ...] = ()
+
+    @property
+    def all_topics(self) -> tuple[str, ...]:
+        """By name and by pattern, sorted."""
+        return tuple(sorted({*self.topics, *self.matched}))
+
+    def wants(self, topic: str) -> bool:
+        """Whether a leader that saw ``topic`` before we did may give it to us."""
+        return topic in self.topics or any(p.match(topic) for p in self.patterns)
+
+    def matching(self, matched: tuple[str, ...]) -> Interest:
+        """The same, with other topics matched."""
+        return replace(self, matched=matched)
+
+
+def subscription_bytes(
+    assignor: Assignor,
+    *,
+    interest: Interest,
+    owned: Partitions,
+    applied: Generation,
+    rack: str | None,
+    rejoins: int,
+) -> bytes:
+    """The bytes for one strategy.
+
+    ``rejoins`` counts the rejoins that this member forced. The coordinator starts no round for
+    a follower that joins with unchanged bytes (KAFKA-10455), so a forced rejoin must change
+    them; a mere retry must not, or it would start a round of its own.
+
+    Raises:
+        AssignorFailedError: The strategy's ``subscription_user_data`` raised.
+    """
+    topics = interest.all_topics
+    try:
+        user_data = assignor.subscription_user_data(topics)
+    except Exception as error:
+        raise AssignorFailedError(
+            f"{assignor.name}: subscription_user_data raised {error!r}: fix the assignor"
+        ) from error
+    return encode_subscription(
+        Subscription(
+            topics=topics,
+            owned=owned,
+            generation=applied,
+            user_data=append_marks(user_data, SubscriptionMarks(rejoin=rejoins))
+            if rejoins or RebalanceProtocol.COOPERATIVE in assignor.supported_protocols
+            else user_data,
+            rack=rack,
+        )
+    )

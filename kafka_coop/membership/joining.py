@@ -1,0 +1,409 @@
+"""Into the group and through a round: prepare, JoinGroup, lead, SyncGroup, adopt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+
+from kafka_coop.errors import AssignorFailedError, Failure, MalformedDataError, RequestFailedError
+from kafka_coop.membership import events as ev
+from kafka_coop.membership.backoff import backoff
+from kafka_coop.membership.core import Effects, Joined, MemberCore
+from kafka_coop.membership.effects import (
+    IdentityChanged,
+    PrefetchOffsets,
+    RunAssignor,
+    SendJoin,
+    SendSync,
+)
+from kafka_coop.membership.failures import failure_of_code, failure_of_exception
+from kafka_coop.membership.interest import subscription_bytes
+from kafka_coop.membership.record import Role
+from kafka_coop.membership.responses import JOIN, SYNC, Reaction
+from kafka_coop.membership.states import State
+from kafka_coop.membership.steps import GivingUp, gain, lose, prepare, revoke
+from kafka_coop.protocol.assignment import decode_assignment
+from kafka_coop.protocol.error_codes import ErrorCode
+from kafka_coop.protocol.marks import AssignmentMarks, split_marks
+from kafka_coop.protocol.messages import (
+    CONSUMER_PROTOCOL_TYPE,
+    GroupJoined,
+    GroupSynced,
+    JoinGroup,
+    SyncGroup,
+)
+from kafka_coop.protocol.subscription import decode_topics
+from kafka_coop.types import NO_GENERATION, Assignment, Partitions
+
+_JOIN_GRACE = timedelta(seconds=5)
+"""What a JoinGroup may take beyond the rebalance timeout (Java's value)."""
+
+_METADATA_FRESH_ENOUGH = 1.0
+"""Seconds. A follow-up round need not ask again what the round before it asked."""
+
+_REASON_LIMIT = 255
+
+
+class Joining(MemberCore):
+    """The part of a member that joins."""
+
+    # --- towards a join --------------------------------------------------------------------
+
+    def _advance_unjoined(self, now: float) -> Effects:
+        """Goes on as far as the preconditions of a join hold."""
+        if self._retry_at is not None:
+            if now < self._retry_at:
+                return ()
+            self._retry_at = None
+        if self._blocking is not None or self._halted_by is not None:
+            return ()
+        if self.generation == NO_GENERATION and (self.owned or self._must_poll):
+            self._enter(State.PREPARING)
+            return self._offer_blocking(lose(self.owned))[0]
+        if self._discovery.node is None:
+            return ()
+        if self._interest.patterns and not self._watch.everything_known(
+            since=self._begin_round(now).began_at - _METADATA_FRESH_ENOUGH
+        ):
+            return self._watch.fetch(now)
+        if not self._prepared:
+            self._prepared = True
+            if (giving := self._preparation()).actions:
+                self._enter(State.PREPARING)
+                return self._offer_blocking(giving)[0]
+        return self._join(now)
+
+    def _preparation(self) -> GivingUp:
+        if self.generation == NO_GENERATION:
+            return GivingUp()
+        unwanted = (t for t in self.owned.topics() if not self._interest_covers(t))
+        return prepare(
+            protocol=self.protocol,
+            owned=self.owned,
+            unsubscribed=self.owned.only(unwanted),
+            vanished=self._watch.vanished(self.owned),
+            auto_commit=self.settings.auto_commit,
+        )
+
+    def _join(self, now: float) -> Effects:
+        node = self._discovery.node
+        assert node is not None
+        protocols, failures = self._protocols()
+        if not protocols:
+            return self._give_up_round(failures[0], now)
+        effects: Effects = ()
+        for failure in failures:
+            effects += self._fail(failure)
+        self._enter(State.JOINING)
+        current = self._begin_round(now)
+        current.attempts += 1
+        current.first_join_at = current.first_join_at or now
+        self._awaited = self._new_token()
+        self._rejoin = None
+        s = self.settings
+        request = JoinGroup(
+            group_id=s.group_id,
+            session_timeout=s.session_timeout,
+            rebalance_timeout=s.rebalance_timeout,
+            member_id=self.member_id,
+            instance_id=s.instance_id,
+            protocols=protocols,
+            reason=current.sent_reason[:_REASON_LIMIT],
+        )
+        timeout = max(s.request_timeout, s.rebalance_timeout + _JOIN_GRACE)
+        join = SendJoin(token=self._awaited, node=node, request=request, timeout=timeout)
+        return (*effects, join)
+
+    def _protocols(self) -> tuple[tuple[tuple[str, bytes], ...], list[Failure]]:
+        """Each strategy's bytes; a strategy whose own code raises is left out, and reported."""
+        made: list[tuple[str, bytes]] = []
+        failures: list[Failure] = []
+        for assignor in self.settings.assignors:
+            try:
+                data = subscription_bytes(
+                    assignor,
+                    interest=self._interest,
+                    owned=self.owned,
+                    applied=self.applied,
+                    rack=self.settings.rack,
+                    rejoins=self._rejoins,
+                )
+            except AssignorFailedError as error:
+                failures.append(failure_of_exception(error))
+            else:
+                made.append((assignor.name, data))
+        return tuple(made), failures
+
+    # --- JoinGroup's answer ----------------------------------------------------------------
+
+    def _on_join_answered(self, event: ev.JoinAnswered, now: float) -> Effects:
+        if event.token != self._awaited:
+            return ()
+        self._awaited = None
+        answer = event.answer
+        if isinstance(answer, RequestFailedError):
+            # The member id stays: the broker may have us in its books already.
+            return self._retry_round(f"JoinGroup: {answer}", now, rediscover=True)
+        if answer.error is not ErrorCode.none:
+            return self._react(JOIN[answer.error], answer.error, "JoinGroup", now, answer)
+        wrong = self._unusable_protocol(answer)
+        if wrong is not None:
+            return self._give_up_round(wrong, now)
+        return self._take_place(answer, now)
+
+    def _take_place(self, answer: GroupJoined, now: float) -> Effects:
+        """In the group, in COMPLETING_REBALANCE: heartbeats start here."""
+        self.member_id, self.generation = answer.member_id, answer.generation
+        self._pulse.start(self.metadata, now)
+        self._retries = 0
+        current = self._begin_round(now)
+        current.joined_at = now
+        current.generation = answer.generation
+        current.protocol_name = answer.protocol_name
+        identity: Effects = (IdentityChanged(metadata=self.metadata, commits_open=False),)
+        if answer.leader != answer.member_id:
+            current.role = Role.FOLLOWER
+            self._union = None
+            self._seen_cluster = None
+            self._joined = Joined(answer=answer, at=now)
+            self._watch_own_topics(now)
+            return identity + self._sync({}, now)
+        current.role = Role.LEADER
+        current.members = len(answer.members)
+        union = _union_of_topics(m.metadata for m in answer.members)
+        self._joined = Joined(answer=answer, union=union, at=now)
+        self._union = union
+        self._seen_cluster = None
+        self._watch.want(None if self._interest.patterns else {*union, *self.topics}, now)
+        if answer.skip_assignment:
+            # KIP-814: the plan stands. From now on we watch for it to become outdated.
+            return identity + self._sync({}, now) + self._watch.fetch(now)
+        self._enter(State.LEADING)
+        return identity + self._lead(now)
+
+    def _lead(self, now: float) -> Effects:
+        joined = self._joined
+        assert joined is not None
+        if self._awaited is not None:
+            return ()
+        if not self._watch.covers(joined.union, since=joined.at - _METADATA_FRESH_ENOUGH):
+            return self._watch.fetch(now)
+        self._awaited = self._new_token()
+        self._seen_cluster = self._watch.cluster(joined.union)
+        answer = joined.answer
+        return (
+            RunAssignor(
+                token=self._awaited,
+                protocol_name=answer.protocol_name or "",
+                cluster=self._seen_cluster,
+                members={m.member_id: m.metadata for m in answer.members},
+                instance_ids={
+                    m.member_id: m.instance_id for m in answer.members if m.instance_id is not None
+                },
+            ),
+        )
+
+    def _on_assignment_computed(self, event: ev.AssignmentComputed, now: float) -> Effects:
+        if event.token != self._awaited:
+            return ()
+        self._awaited = None
+        if self._round is not None:
+            self._round.assign = event.duration
+        told = self._fail(failure_of_exception(event.error)) if event.error is not None else ()
+        return told + self._sync(event.assignments, now)
+
+    def _sync(self, assignments: Mapping[str, bytes], now: float) -> Effects:
+        assert self._joined is not None
+        node = self._discovery.node
+        if node is None:
+            return self._retry_round("the coordinator was lost before SyncGroup", now)
+        self._enter(State.SYNCING)
+        self._awaited = self._new_token()
+        self._sync_sent_at = now
+        self._begin_round(now).sync_sent_at = now
+        request = SyncGroup(
+            group_id=self.settings.group_id,
+            generation=self.generation,
+            member_id=self.member_id,
+            instance_id=self.settings.instance_id,
+            protocol_name=self._joined.answer.protocol_name or "",
+            assignments=assignments,
+        )
+        timeout = self.settings.rebalance_timeout + _JOIN_GRACE
+        return (SendSync(token=self._awaited, node=node, request=request, timeout=timeout),)
+
+    # --- SyncGroup's answer ----------------------------------------------------------------
+
+    def _on_sync_answered(self, event: ev.SyncAnswered, now: float) -> Effects:
+        if event.token != self._awaited:
+            return ()
+        self._awaited = None
+        answer = event.answer
+        if isinstance(answer, RequestFailedError):
+            return self._retry_round(f"SyncGroup: {answer}", now, rediscover=True)
+        if answer.error is not ErrorCode.none:
+            return self._react(SYNC[answer.error], answer.error, "SyncGroup", now)
+        renewed = self._pulse.acknowledged(self._sync_sent_at)
+        self._begin_round(now).synced_at = now
+        try:
+            assignment, marks = _read_assignment(answer)
+        except MalformedDataError as error:
+            return renewed + self._give_up_round(failure_of_exception(error), now)
+        unwanted = [t for t in assignment.partitions.topics() if not self._interest.wants(t)]
+        if unwanted:
+            why = f"assigned topics that are not subscribed to: {', '.join(unwanted[:5])}"
+            return renewed + self._retry_round(why, now, force=True)
+        return renewed + self._complete(assignment, marks, now)
+
+    def _complete(
+        self, assignment: Assignment, marks: AssignmentMarks | None, now: float
+    ) -> Effects:
+        """Gives up what went to others, first; then adopts the rest."""
+        assigned = assignment.partitions
+        revoked, added = self.owned - assigned, assigned - self.owned
+        current = self._begin_round(now)
+        current.kept, current.assigned = assigned & self.owned, added
+        current.follow_up = marks is not None and marks.follow_up
+        self._pulse.suggest(marks.heartbeat_interval if marks is not None else None)
+        self._adopt_matches(assigned)
+        opened: Effects = (IdentityChanged(metadata=self.metadata, commits_open=True),)
+        if added:
+            opened += (PrefetchOffsets(partitions=added, generation=self.generation),)
+        if not revoked:
+            if current.follow_up:
+                self._pulse.announce(now)
+            return opened + self._adopt(assignment, now)
+        self._enter(State.ADOPTING)
+        giving = revoke(revoked, auto_commit=self.settings.auto_commit)
+        offered, out = self._offer_blocking(giving)
+        out.adopts = assignment
+        return opened + offered
+
+    def _adopt(self, assignment: Assignment, now: float) -> Effects:
+        """Ownership changes. What was revoked is gone by now; what was added begins."""
+        assigned = assignment.partitions
+        added = assigned - self.owned
+        gave_up = self.state is State.ADOPTING
+        self._enter(State.STABLE)
+        self.owned, self.applied = assigned, self.generation
+        told = self._tell_assignor(assignment)
+        offered, step_id = self._offer(gain(added, self.generation))
+        self._announcing[step_id] = self._begin_round(now)
+        self._round, self._joined = None, None
+        if gave_up:
+            self._force_rejoin("need to revoke partitions and re-join", now)
+        return told + offered
+
+    def _tell_assignor(self, assignment: Assignment) -> Effects:
+        joined = self._joined
+        assignor = self._assignors.get((joined and joined.answer.protocol_name) or "")
+        if assignor is None:
+            return ()
+        try:
+            assignor.on_assignment(assignment, self.metadata)
+        except Exception as error:  # noqa: BLE001  # a user's code may raise anything
+            wrapped = AssignorFailedError(
+                f"{assignor.name}: on_assignment raised {error!r}: fix the assignor"
+            )
+            wrapped.__cause__ = error
+            return self._fail(failure_of_exception(wrapped))
+        return ()
+
+    def _adopt_matches(self, assigned: Partitions) -> None:
+        """The leader may have seen topics that match our patterns before we did."""
+        if self._interest.patterns:
+            new = {t for t in assigned.topics() if not self._interest_covers(t)}
+            if new:
+                matched = tuple(sorted({*self._interest.matched, *new}))
+                self._interest = self._interest.matching(matched)
+
+    # --- errors ----------------------------------------------------------------------------
+
+    def _react(
+        self,
+        reaction: Reaction,
+        error: ErrorCode,
+        what: str,
+        now: float,
+        answer: GroupJoined | None = None,
+    ) -> Effects:
+        """Carries a row of the JOIN or SYNC table out."""
+        reason = f"rebalance failed due to {error.name.upper()}"
+        match reaction:
+            case Reaction.ADOPT_MEMBER_ID:
+                assert answer is not None
+                self.member_id = answer.member_id
+                self._leave_for_unjoined()
+                self._wish(f"need to re-join with the given member-id: {self.member_id}", now)
+                return ()
+            case Reaction.RETRY:
+                self._leave_for_unjoined()
+                self._wish(reason, now)
+                return ()
+            case Reaction.BACK_OFF:
+                return self._retry_round(reason, now)
+            case Reaction.REDISCOVER:
+                return self._retry_round(reason, now, rediscover=True)
+            case Reaction.RESET_GENERATION | Reaction.RESET_MEMBER:
+                announced = self._announce_failure(f"{what}: {error.name.upper()}", now)
+                keep = reaction is Reaction.RESET_GENERATION
+                why = f"encountered {error.name.upper()} from {what} response"
+                return announced + self._reset(why, now, keep_member_id=keep)
+            case Reaction.FENCED:
+                failure = failure_of_code(error, what, fatal=True)
+                gone = self._give_up_round(failure, now)
+                return gone + self._reset(failure.message, now, keep_member_id=True)
+            case _:
+                return self._give_up_round(failure_of_code(error, what), now)
+
+    def _retry_round(
+        self, why: str, now: float, *, rediscover: bool = False, force: bool = False
+    ) -> Effects:
+        """The attempt failed; nothing is reset, prepare is not repeated."""
+        s = self.settings
+        self._leave_for_unjoined()
+        self._retry_at = now + backoff(
+            self._retries, base=s.retry_backoff, cap=s.retry_backoff_max, seed=s.seed
+        )
+        self._retries += 1
+        self._wish(why, now)
+        if force:
+            self._rejoins += 1
+        return self._discovery.forget(now) if rediscover else ()
+
+    def _give_up_round(self, failure: Failure, now: float) -> Effects:
+        """No retry of ours can help: the user hears of it, and the next poll tries again."""
+        announced = self._announce_failure(failure.message, now)
+        told = self._fail(failure, halt=True)
+        return announced + told + self._retry_round(failure.message, now)
+
+    def _unusable_protocol(self, answer: GroupJoined) -> Failure | None:
+        kind, name = answer.protocol_type, answer.protocol_name
+        if kind not in (None, CONSUMER_PROTOCOL_TYPE) or name not in self._assignors:
+            what = f"JoinGroup (the group chose {name!r} of type {kind!r}, which is not ours)"
+            return failure_of_code(ErrorCode.inconsistent_group_protocol, what)
+        return None
+
+
+def _union_of_topics(subscriptions: Iterable[bytes]) -> tuple[str, ...]:
+    """What all members together subscribe to. A member whose bytes are broken wants nothing."""
+    union: set[str] = set()
+    for data in set(subscriptions):
+        try:
+            union.update(decode_topics(data))
+        except MalformedDataError:
+            continue
+    return tuple(sorted(union))
+
+
+def _read_assignment(answer: GroupSynced) -> tuple[Assignment, AssignmentMarks | None]:
+    """Raises MalformedDataError for bytes that are none."""
+    if answer.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE):
+        raise MalformedDataError(f"SyncGroup: protocol type {answer.protocol_type!r}")
+    if not answer.assignment:
+        # A member that joined while the leader was already at work is given nothing.
+        return Assignment(), None
+    assignment = decode_assignment(answer.assignment)
+    user_data, marks = split_marks(assignment.user_data)
+    plain = Assignment(partitions=assignment.partitions, user_data=user_data or b"")
+    return plain, marks if isinstance(marks, AssignmentMarks) else None

@@ -1,0 +1,156 @@
+"""Out of the group, in order: give up, then LeaveGroup, promptly whatever fails."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from kafka_coop.errors import Failure, RequestFailedError
+from kafka_coop.membership import events as ev
+from kafka_coop.membership.core import Effects, MemberCore
+from kafka_coop.membership.effects import AbortJoin, IdentityChanged, Left, SendLeave
+from kafka_coop.membership.failures import LOCAL_MAX_POLL_EXCEEDED
+from kafka_coop.membership.interest import Interest
+from kafka_coop.membership.settings import MemberSettings
+from kafka_coop.membership.states import State
+from kafka_coop.membership.steps import lose, revoke
+from kafka_coop.protocol.messages import LeaveGroup
+from kafka_coop.types import NO_GENERATION, NO_MEMBER_ID
+
+_PATIENCE = timedelta(seconds=1)
+"""How long leaving waits for what it needs first: a coordinator, a member id on its way."""
+
+_TIMEOUT = timedelta(seconds=3)
+"""How long LeaveGroup may take. Whatever its answer, we are gone."""
+
+
+class Leaving(MemberCore):
+    """The part of a member that leaves (and, where the user changed their mind, begins anew)."""
+
+    def __init__(self, settings: MemberSettings) -> None:
+        super().__init__(settings)
+        self._closing = False
+        self._after_leaving: ev.Subscribe | None = None
+        self._final_offered = False
+        self._leave_by: float | None = None
+        """When leaving gives up waiting; None while the user's thread is at its final step."""
+
+    def _begin_leaving(self, now: float) -> Effects:
+        effects: Effects = ()
+        awaits_id = self.state is State.JOINING and self.member_id == NO_MEMBER_ID
+        if not awaits_id:
+            if self.state is State.JOINING and self._awaited is not None:
+                effects += (AbortJoin(token=self._awaited),)
+            self._awaited = None
+        self._enter(State.LEAVING)
+        self._final_offered = False
+        self._leave_by = None
+        self._halted_by = None
+        self._watch.want((), now)
+        self._union = None
+        in_group = self.generation != NO_GENERATION
+        opened = IdentityChanged(metadata=self.metadata, commits_open=in_group)
+        return (*effects, *self._withdraw(), opened)
+
+    def _advance_leaving(self, now: float) -> Effects:
+        """The user's thread first, then the coordinator."""
+        if self._blocking is not None:
+            return self._discovery.ensure(now)
+        if not self._final_offered:
+            self._final_offered = True
+            in_group = self.generation != NO_GENERATION and self.member_id != NO_MEMBER_ID
+            auto_commit = self.settings.auto_commit and self._closing
+            giving = revoke(self.owned, auto_commit=auto_commit) if in_group else lose(self.owned)
+            if giving.actions:
+                return self._offer_blocking(giving)[0]
+        if self._leave_by is None:
+            self._leave_by = now + _PATIENCE.total_seconds()
+        return self._send_leave(now)
+
+    def _send_leave(self, now: float) -> Effects:
+        assert self._leave_by is not None
+        static = self.settings.instance_id is not None
+        if now >= self._leave_by:
+            return self._finish_leaving(now)
+        if self._awaited is not None:
+            return ()  # LeaveGroup's answer, or the JoinGroup that brings our id
+        if static or self.member_id == NO_MEMBER_ID:
+            return self._finish_leaving(now)
+        if self._discovery.node is None:
+            return self._discovery.ensure(now)
+        reason = (
+            "the consumer is being closed"
+            if self._closing
+            else "the consumer unsubscribed from all topics"
+        )
+        sent = self._leave_request(reason)
+        self._awaited = self._tokens
+        self._leave_by = now + _TIMEOUT.total_seconds()
+        return self._pulse.stop() + sent
+
+    def _leave_request(self, reason: str) -> Effects:
+        node = self._discovery.node
+        dynamic = self.settings.instance_id is None
+        if node is None or not dynamic or self.member_id == NO_MEMBER_ID:
+            return ()
+        request = LeaveGroup(
+            group_id=self.settings.group_id,
+            member_id=self.member_id,
+            instance_id=None,
+            reason=reason,
+        )
+        token = self._new_token()
+        return (SendLeave(token=token, node=node, request=request, timeout=_TIMEOUT),)
+
+    def _on_join_answered_while_leaving(self, event: ev.JoinAnswered, _now: float) -> Effects:
+        """The coordinator would wait for an id that it gave and that never joins (KIP-394)."""
+        if event.token == self._awaited:
+            self._awaited = None
+            if not isinstance(event.answer, RequestFailedError):
+                self.member_id = event.answer.member_id
+        return ()
+
+    def _on_leave_answered(self, event: ev.LeaveAnswered, now: float) -> Effects:
+        return self._finish_leaving(now) if event.token == self._awaited else ()
+
+    def _finish_leaving(self, now: float) -> Effects:
+        effects = self._pulse.stop()
+        self.generation, self.applied, self.member_id = NO_GENERATION, NO_GENERATION, NO_MEMBER_ID
+        self._awaited, self._joined, self._round, self._rejoin = None, None, None, None
+        self._prepared = False
+        self._retry_at = None
+        self._interest = Interest()
+        effects += (IdentityChanged(metadata=self.metadata, commits_open=False),)
+        if self._closing:
+            self._enter(State.CLOSED)
+            return (*effects, Left())
+        self._enter(State.UNSUBSCRIBED)
+        pending, self._after_leaving = self._after_leaving, None
+        if pending is not None:
+            self._begin(pending, now)
+        return effects
+
+    def _begin(self, event: ev.Subscribe, now: float) -> None:
+        self._last_polled = now
+        self._set_interest(event, now)
+        self._enter(State.UNJOINED)
+        self._wish("the consumer subscribed", now)
+
+    # --- pushed out by our own user's silence ----------------------------------------------
+
+    def _leave_until_polled(self, now: float) -> Effects:
+        """``max.poll.interval.ms`` is over: others shall have our partitions.
+
+        A static member says nothing: it has the session timeout to come back. It keeps its
+        member id, or its own next request would be fenced by itself (KAFKA-20985).
+        """
+        limit = self.settings.rebalance_timeout
+        text = (
+            f"max.poll.interval.ms ({limit}) passed without a call of poll(): the group goes on "
+            "without this consumer. Poll more often, process less per poll, or raise it"
+        )
+        left = self._leave_request("consumer poll timeout has expired.")
+        static = self.settings.instance_id is not None
+        reset = self._reset("consumer poll timeout has expired.", now, keep_member_id=static)
+        self._must_poll = True
+        failure = Failure(code=LOCAL_MAX_POLL_EXCEEDED, message=text, retriable=True)
+        return left + reset + self._fail(failure)

@@ -1,0 +1,296 @@
+"""The group member: a state machine without I/O.
+
+    effects = member.handle(event, now)     # then carry the effects out, in order
+    wake_up_at = member.next_deadline()     # then handle(Tick(), now)
+
+``now`` is seconds on a clock that counts suspension. The machine never looks at a clock, never
+blocks and never raises for anything that a broker or a peer may send; it raises
+`LocalProtocolError` for an event that makes no sense in its state, and is unchanged then.
+
+`states` says which handler meets which event, `responses` what each error code means, `steps`
+what the user's thread is told to do. The handlers are in `joining`, in `leaving`, and here:
+what the user asks, what heartbeats, commits and metadata tell, and what time brings.
+"""
+
+from __future__ import annotations
+
+from kafka_coop.errors import LocalProtocolError, RequestFailedError
+from kafka_coop.membership import events as ev
+from kafka_coop.membership.core import Effects
+from kafka_coop.membership.effects import Left, ReportTopicErrors
+from kafka_coop.membership.failures import failure_of_code
+from kafka_coop.membership.joining import Joining
+from kafka_coop.membership.leaving import Leaving
+from kafka_coop.membership.responses import COMMIT, HEARTBEAT, Reaction
+from kafka_coop.membership.states import CELLS, MEMBER, State
+from kafka_coop.protocol.error_codes import ErrorCode
+from kafka_coop.types import NO_GENERATION, GroupMetadata, TopicPartition
+
+_QUIET = frozenset({State.UNSUBSCRIBED, State.UNJOINED, State.STABLE, State.CLOSED})
+
+
+class Member(Joining, Leaving):
+    """One member of one group. See the module's docstring for how it is driven."""
+
+    def handle(self, event: ev.Event, now: float) -> Effects:
+        """Takes an event in and returns what is to be done, in order.
+
+        Raises:
+            LocalProtocolError: No such event in this state; nothing has changed.
+        """
+        handler = CELLS.get((self.state, type(event)))
+        if handler is None:
+            raise LocalProtocolError(f"{type(event).__name__} in state {self.state.name}")
+        effects: Effects = getattr(self, f"_on_{handler}")(event, now)
+        return effects + self._advance(now)
+
+    def next_deadline(self) -> float | None:
+        """When to call `handle(Tick(), …)` if nothing else happens first; None: never."""
+        times = [self._watch.deadline(), self._pulse.session_ends, self._retry_at]
+        if self._discovery.node is not None:
+            times.append(self._pulse.deadline())
+        if self._in_group():
+            times.append(self._poll_deadline())
+        if self.state in MEMBER or self.state is State.LEAVING:
+            times.append(self._discovery.deadline())
+        if self.state is State.LEAVING and self._blocking is None:
+            times.append(self._leave_by)
+        return min((t for t in times if t is not None), default=None)
+
+    def _advance(self, now: float) -> Effects:
+        """After every event: goes as far as the preconditions of what is wanted hold."""
+        if self.state is State.LEAVING:
+            return self._advance_leaving(now)
+        if self.state not in MEMBER:
+            return ()
+        found = self._discovery.ensure(now)
+        if self.state is State.STABLE and self._rejoin is not None:
+            self._enter(State.UNJOINED)
+            self._prepared = False
+            self._retries = 0
+        if self.state is State.UNJOINED:
+            return found + self._advance_unjoined(now)
+        return found
+
+    @property
+    def expecting(self) -> bool:
+        """Whether work for the user's thread may come at any moment."""
+        return self.state not in _QUIET or self._pulse.announced
+
+    def owns(self, partition: TopicPartition) -> bool:
+        """Whether a commit of this partition is ours to make.
+
+        Topics that are not subscribed to are nobody's in this group: a user may keep
+        offsets of their own there.
+        """
+        if partition.topic not in self.topics:
+            return True
+        return self.generation != NO_GENERATION and partition in self.owned
+
+    # --- the user --------------------------------------------------------------------------
+
+    def _on_begin(self, event: ev.Subscribe, now: float) -> Effects:
+        self._begin(event, now)
+        return ()
+
+    def _on_resubscribe(self, event: ev.Subscribe, now: float) -> Effects:
+        before = self._interest
+        self._set_interest(event, now)
+        if (before.topics, before.patterns) != (self._interest.topics, self._interest.patterns):
+            self._force_rejoin("subscription has changed", now)
+        return ()
+
+    def _on_resubscribe_after_leaving(self, event: ev.Subscribe, _now: float) -> Effects:
+        self._after_leaving = event
+        return ()
+
+    def _on_unsubscribe_after_leaving(self, _event: ev.Unsubscribe, _now: float) -> Effects:
+        self._after_leaving = None
+        return ()
+
+    def _on_leave(self, _event: ev.Unsubscribe, now: float) -> Effects:
+        return self._begin_leaving(now)
+
+    def _on_close_at_once(self, _event: ev.Close, _now: float) -> Effects:
+        self._enter(State.CLOSED)
+        return (Left(),)
+
+    def _on_close(self, _event: ev.Close, now: float) -> Effects:
+        self._closing = True
+        return () if self.state is State.LEAVING else self._begin_leaving(now)
+
+    def _on_enforce_rebalance(self, event: ev.EnforceRebalance, now: float) -> Effects:
+        self._force_rejoin(event.reason, now)
+        return ()
+
+    def _on_polled(self, event: ev.Polled, _now: float) -> Effects:
+        self._last_polled = max(self._last_polled, event.at)
+        return ()
+
+    def _on_nothing(self, _event: ev.Event, _now: float) -> Effects:
+        return ()
+
+    # --- the user's thread -----------------------------------------------------------------
+
+    def _on_step_done(self, event: ev.StepDone, now: float) -> Effects:
+        self._last_polled = max(self._last_polled, now)
+        self._raising.pop(event.step_id, None)
+        if self._halted_by == event.step_id:
+            self._halted_by = None
+        effects = self._finish_round(event, now)
+        out = self._blocking
+        if out is None or out.step_id != event.step_id:
+            return effects
+        self._blocking = None
+        self._must_poll = False
+        if self._round is not None:
+            self._round.callbacks.append(event)
+        self.owned -= out.gives_up.released
+        if self.state is State.PREPARING:
+            self._prepared = True
+            self._enter(State.UNJOINED)
+        elif self.state is State.ADOPTING and out.adopts is not None:
+            return effects + self._adopt(out.adopts, now)
+        return effects
+
+    def _finish_round(self, event: ev.StepDone, now: float) -> Effects:
+        finished = self._announcing.pop(event.step_id, None)
+        if finished is None:
+            return ()
+        finished.callbacks.append(event)
+        return (self._announcement(finished, now),)
+
+    def _on_step_withdrawn(self, event: ev.StepWithdrawn, _now: float) -> Effects:
+        if self._blocking is None or self._blocking.step_id != event.step_id:
+            return ()
+        self._blocking = None
+        if self.state is State.PREPARING:
+            self._enter(State.UNJOINED)
+        self._final_offered = False  # what it would have given up is ours still
+        return ()
+
+    # --- heartbeats and commits ------------------------------------------------------------
+
+    def _on_heartbeat_answered(self, event: ev.HeartbeatAnswered, now: float) -> Effects:
+        effects, error, sender = self._pulse.answered(event, now)
+        if error is None or sender is None or error is ErrorCode.none:
+            return effects
+        if isinstance(error, RequestFailedError):
+            return effects + self._discovery.forget(now)
+        return effects + self._refused(HEARTBEAT[error], error, "heartbeat", sender, now)
+
+    def _on_commit_refused(self, event: ev.CommitRefused, now: float) -> Effects:
+        error = ErrorCode(event.error)
+        sender = GroupMetadata(
+            group_id=self.settings.group_id,
+            generation=event.generation,
+            member_id=event.member_id,
+            instance_id=self.settings.instance_id,
+        )
+        return self._refused(COMMIT[error], error, "offset commit", sender, now)
+
+    def _refused(
+        self, reaction: Reaction, error: ErrorCode, what: str, sender: GroupMetadata, now: float
+    ) -> Effects:
+        """Carries a row of the HEARTBEAT or COMMIT table out.
+
+        An error about an identity concerns us only while that identity is still ours.
+        """
+        if reaction is Reaction.REDISCOVER:
+            return self._discovery.forget(now)
+        if sender != self.metadata or self.generation == NO_GENERATION:
+            return ()
+        match reaction:
+            case Reaction.REJOIN:
+                if self.state in (State.STABLE, State.ADOPTING):
+                    self._pulse.told()
+                    self._wish("group is already rebalancing", now)
+                return ()
+            case Reaction.RESET_GENERATION if self.state is State.JOINING:
+                # The group may have gone on to its next generation with us in it, and the
+                # answer that says so may be on its way to us: this proves nothing.
+                return ()
+            case Reaction.RESET_GENERATION | Reaction.RESET_MEMBER | Reaction.FENCED:
+                return self._evicted(reaction, error, what, now)
+            case _:
+                return ()
+
+    def _evicted(self, reaction: Reaction, error: ErrorCode, what: str, now: float) -> Effects:
+        why = f"encountered {error.name.upper()} from {what} response"
+        keep = reaction is not Reaction.RESET_MEMBER
+        announced = self._announce_failure(why, now) if self._round is not None else ()
+        reset = self._reset(why, now, keep_member_id=keep)
+        if reaction is not Reaction.FENCED:
+            return announced + reset
+        return announced + reset + self._fail(failure_of_code(error, what, fatal=True), halt=True)
+
+    # --- the cluster -----------------------------------------------------------------------
+
+    def _on_coordinator_answered(self, event: ev.CoordinatorAnswered, now: float) -> Effects:
+        effects, failure = self._discovery.answered(event, now)
+        if failure is not None and self.state in MEMBER:
+            return effects + self._fail(failure)
+        return effects
+
+    def _on_coordinator_lost(self, _event: ev.CoordinatorLost, now: float) -> Effects:
+        return self._discovery.forget(now)
+
+    def _on_coordinator_wanted(self, _event: ev.CoordinatorWanted, now: float) -> Effects:
+        return self._discovery.ensure(now)
+
+    def _on_metadata_answered(self, event: ev.MetadataAnswered, now: float) -> Effects:
+        if not self._watch.answered(event, now):
+            return ()
+        effects = self._report_topics()
+        self._match_again(now)
+        if self.state is State.LEADING:
+            return effects + self._lead(now)
+        self._compare_metadata(now)
+        return effects
+
+    def _report_topics(self) -> Effects:
+        errors = self._watch.errors(self._interest.topics)
+        new = {t: e for t, e in errors.items() if self._reported.get(t) != e}
+        self._reported = errors
+        return (ReportTopicErrors(errors=new),) if new else ()
+
+    def _match_again(self, now: float) -> None:
+        if not self._interest.patterns or not self._watch.everything_known(since=float("-inf")):
+            return
+        matched = self._watch.matching(self._interest.patterns)
+        if matched == self._interest.matched:
+            return
+        self._interest = self._interest.matching(matched)
+        if self.state in (State.STABLE, State.ADOPTING):
+            self._force_rejoin("subscription has changed", now)
+
+    def _compare_metadata(self, now: float) -> None:
+        """The leader's plan was made for the topics as they were then."""
+        if self._union is None or self.state not in (State.STABLE, State.ADOPTING, State.SYNCING):
+            return
+        cluster, before = self._watch.cluster(self._union), self._seen_cluster
+        self._seen_cluster = cluster
+        if before is None:
+            return  # a leader told to skip the assignment begins its watch here
+        racks_matter = self.settings.rack is not None
+        racks_changed = racks_matter and cluster.replica_racks != before.replica_racks
+        if cluster.partitions != before.partitions or racks_changed:
+            self._force_rejoin("cached metadata has changed", now)
+
+    # --- time ------------------------------------------------------------------------------
+
+    def _on_tick(self, _event: ev.Tick, now: float) -> Effects:
+        effects: Effects = ()
+        if self._in_group() and now >= self._poll_deadline():
+            effects += self._leave_until_polled(now)
+        ends = self._pulse.session_ends
+        if ends is not None and now >= ends:
+            # Only the coordinator can say that we are out; whoever it is now, ask it.
+            self._pulse.expire(now)
+            effects += self._discovery.forget(now)
+        if self.state in MEMBER or self.state is State.LEAVING:
+            effects += self._pulse.beat(self._discovery.node, now)
+        return effects + self._watch.refresh_if_due(now)
+
+    def _poll_deadline(self) -> float:
+        return self._last_polled + self.settings.rebalance_timeout.total_seconds()

@@ -1,0 +1,168 @@
+"""Heartbeats: when to send them, what their answers prove, and the lease they renew.
+
+Pace. While nothing happens the leader's suggestion holds, a budget for the whole group
+(or ``heartbeat.interval.ms``, where the user set it). While a follow-up round is announced the
+members that have nothing to revoke would be the last to hear of it: the coordinator tells them
+only in answer to a heartbeat, so every heartbeat interval is added to the time that the moving
+partitions have no owner. They beat every 20 ms instead, and more slowly the longer the
+revoking member takes (a callback of 30 s must not cost the broker 1,500 beats a member).
+
+Lease. The broker restarts a member's session timer when it *receives* a heartbeat, which is
+not before the member *sent* it. So until ``session.timeout.ms`` after the last acknowledged
+heartbeat was sent, no other member can have been given our partitions. A process that was
+stopped or suspended finds its lease over and delivers nothing, before it has heard a word from
+the broker. REBALANCE_IN_PROGRESS is an acknowledgement too: the broker restarts the timer
+before it says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from kafka_coop.errors import RequestFailedError
+from kafka_coop.membership.effects import (
+    Effect,
+    EndLease,
+    ExtendLease,
+    HeartbeatObserved,
+    SendHeartbeat,
+)
+from kafka_coop.membership.events import HeartbeatAnswered
+from kafka_coop.membership.settings import MemberSettings
+from kafka_coop.protocol.error_codes import ErrorCode
+from kafka_coop.protocol.messages import Heartbeat, Node
+from kafka_coop.types import GroupMetadata
+
+DEFAULT_INTERVAL = timedelta(seconds=3)
+"""Where neither the user nor the leader (another client's, say) gave an interval."""
+
+FOLLOW_UP_INTERVAL = 0.020
+_FOLLOW_UP_SLOWDOWN = 0.1  # of the time since the announcement
+
+
+class Pulse:
+    """The heartbeats of one member. Beats while it has an identity to beat with."""
+
+    def __init__(self, settings: MemberSettings, new_token: Callable[[], int]) -> None:
+        self._settings = settings
+        self._new_token = new_token
+        self._identity: GroupMetadata | None = None
+        self._suggested: timedelta | None = None
+        self._announced_at: float | None = None
+        self._flying: tuple[int, float, GroupMetadata] | None = None
+        self._last_sent = 0.0
+        self._not_before = 0.0
+        self._session_ends: float | None = None
+
+    @property
+    def session_ends(self) -> float | None:
+        """When the broker may have dropped us; None: not in the group."""
+        return self._session_ends
+
+    @property
+    def announced(self) -> bool:
+        """Whether a follow-up round is announced and has not begun."""
+        return self._announced_at is not None
+
+    def start(self, identity: GroupMetadata, now: float) -> None:
+        """Beats for this generation from now on. A new generation keeps the lease it had."""
+        if self._identity is None:
+            self._last_sent = now
+        self._identity = identity
+        self._announced_at = None
+        if self._session_ends is None:
+            self._session_ends = now + self._settings.session_timeout.total_seconds()
+
+    def stop(self) -> tuple[Effect, ...]:
+        """Out of the group: no beat, and no lease."""
+        if self._identity is None:
+            return ()
+        self._identity = None
+        self._flying = None
+        self._announced_at = None
+        self._session_ends = None
+        return (EndLease(),)
+
+    def suggest(self, interval: timedelta | None) -> None:
+        """What the leader's assignment says of the pace; None where it says nothing."""
+        self._suggested = interval
+
+    def announce(self, now: float) -> None:
+        """The leader announced a follow-up round, and we shall not be who starts it."""
+        self._announced_at = now
+
+    def acknowledged(self, sent_at: float) -> tuple[Effect, ...]:
+        """The broker received something of ours that restarts the session timer."""
+        ends = sent_at + self._settings.session_timeout.total_seconds()
+        if self._session_ends is not None and ends < self._session_ends:
+            return ()
+        self._session_ends = ends
+        return (ExtendLease(until=ends),)
+
+    def beat(self, node: Node | None, now: float) -> tuple[Effect, ...]:
+        """Sends a heartbeat if one is due. At most one is under way."""
+        due = self.deadline()
+        if node is None or due is None or now < due or self._identity is None:
+            return ()
+        s, me = self._settings, self._identity
+        token = self._new_token()
+        self._flying = (token, now, me)
+        self._last_sent = now
+        request = Heartbeat(
+            group_id=me.group_id,
+            generation=me.generation,
+            member_id=me.member_id,
+            instance_id=me.instance_id,
+        )
+        timeout = min(s.request_timeout, s.session_timeout)
+        return (SendHeartbeat(token=token, node=node, request=request, timeout=timeout),)
+
+    def answered(
+        self, event: HeartbeatAnswered, now: float
+    ) -> tuple[tuple[Effect, ...], ErrorCode | RequestFailedError | None, GroupMetadata | None]:
+        """Returns effects, the answer's error, and the identity that the beat was sent with.
+
+        The error is None where the beat is not awaited any more.
+        """
+        if self._flying is None or event.token != self._flying[0]:
+            return (), None, None
+        _, sent_at, sender = self._flying
+        self._flying = None
+        if isinstance(event.answer, RequestFailedError):
+            self._not_before = now + self._settings.retry_backoff.total_seconds()
+            return (HeartbeatObserved(latency=None),), event.answer, sender
+        error = event.answer.error
+        observed = HeartbeatObserved(latency=timedelta(seconds=now - sent_at))
+        if error in (ErrorCode.none, ErrorCode.rebalance_in_progress):
+            return (observed, *self.acknowledged(sent_at)), error, sender
+        self._not_before = now + self._settings.retry_backoff.total_seconds()
+        return (observed,), error, sender
+
+    def expire(self, now: float) -> None:
+        """The session may be over; asks again after another session's time of silence."""
+        if self._session_ends is not None:
+            self._session_ends = now + self._settings.session_timeout.total_seconds()
+
+    def told(self) -> None:
+        """The follow-up round has begun: the ordinary pace will do."""
+        self._announced_at = None
+
+    def deadline(self) -> float | None:
+        """When the next beat is due; None: no beat is."""
+        if self._identity is None or self._flying is not None:
+            return None
+        return max(self._last_sent + self._interval(), self._not_before)
+
+    def _interval(self) -> float:
+        ordinary = self._ordinary_interval()
+        if self._announced_at is None:
+            return ordinary
+        waited = self._last_sent - self._announced_at
+        return min(ordinary, max(FOLLOW_UP_INTERVAL, waited * _FOLLOW_UP_SLOWDOWN))
+
+    def _ordinary_interval(self) -> float:
+        s = self._settings
+        chosen = s.heartbeat_interval or self._suggested or DEFAULT_INTERVAL
+        # Java's advice, a third of the session timeout, is a bound on what peers may suggest.
+        return min(chosen, s.session_timeout / 3).total_seconds()

@@ -1,0 +1,89 @@
+"""The clock of one round: from the first wish to join until the last callback returned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from kafka_coop.membership.events import StepDone
+from kafka_coop.membership.record import RebalanceRecord, Role
+from kafka_coop.membership.steps import GivingUp
+from kafka_coop.types import NO_GENERATION, NO_PARTITIONS, Generation, Partitions
+
+
+@dataclass(slots=True, kw_only=True)
+class Round:
+    """What is known so far of the round under way. Times are the machine's ``now``."""
+
+    began_at: float
+    reason: str
+    sent_reason: str = ""
+    """What the next JoinGroup says (KIP-800): the latest cause, where ``reason`` is the first."""
+    attempts: int = 0
+    first_join_at: float | None = None
+    joined_at: float | None = None
+    sync_sent_at: float | None = None
+    synced_at: float | None = None
+    assign: timedelta = timedelta(0)
+    generation: Generation = NO_GENERATION
+    protocol_name: str | None = None
+    role: Role = Role.FOLLOWER
+    members: int | None = None
+    follow_up: bool = False
+    revoked: Partitions = NO_PARTITIONS
+    lost: Partitions = NO_PARTITIONS
+    assigned: Partitions = NO_PARTITIONS
+    kept: Partitions = NO_PARTITIONS
+    callbacks: list[StepDone] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """The first cause is the first to be sent."""
+        self.sent_reason = self.sent_reason or self.reason
+
+    def gave_up(self, what: GivingUp) -> None:
+        """Counts what a step took away."""
+        self.revoked |= what.revoked
+        self.lost |= what.lost
+
+    def record(
+        self,
+        now: float,
+        *,
+        group_id: str,
+        client_id: str,
+        member_id: str,
+        cooperative: bool,
+        error: str | None = None,
+    ) -> RebalanceRecord:
+        """The round as it stands, ended now."""
+        return RebalanceRecord(
+            group_id=group_id,
+            client_id=client_id,
+            member_id=member_id,
+            reason=self.reason,
+            error=error,
+            generation=self.generation,
+            protocol_name=self.protocol_name,
+            cooperative=cooperative,
+            role=self.role,
+            members=self.members,
+            attempts=self.attempts,
+            prepare=_between(self.began_at, self.first_join_at),
+            join=_between(self.first_join_at, self.joined_at),
+            assign=self.assign,
+            sync=_between(self.sync_sent_at, self.synced_at),
+            revoke_callback=sum((c.revoke_callback for c in self.callbacks), timedelta(0)),
+            assigned_callback=sum((c.assigned_callback for c in self.callbacks), timedelta(0)),
+            lost_callback=sum((c.lost_callback for c in self.callbacks), timedelta(0)),
+            commit=sum((c.commit for c in self.callbacks), timedelta(0)),
+            total=timedelta(seconds=now - self.began_at),
+            revoked=self.revoked,
+            assigned=self.assigned,
+            lost=self.lost,
+            kept=self.kept,
+            follow_up=self.follow_up,
+        )
+
+
+def _between(start: float | None, end: float | None) -> timedelta:
+    return timedelta(0) if start is None or end is None else timedelta(seconds=end - start)

@@ -1,0 +1,236 @@
+"""What one consumer tells Prometheus about its membership."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Final, TypeVar
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics import MetricWrapperBase
+
+from kafka_coop.membership.record import RebalanceRecord
+from kafka_coop.metrics.collector import collector_for
+from kafka_coop.metrics.families import (
+    CHANGES,
+    COMMIT_FAILURES,
+    OTHER_REASON,
+    PHASES,
+    Change,
+    EventFamilies,
+    Phase,
+)
+from kafka_coop.metrics.polls import PollClock
+from kafka_coop.metrics.scrape import MemberLabels, MemberReading, MemberSnapshot
+from kafka_coop.types import NO_PARTITIONS, Partitions
+
+_log: Final = logging.getLogger(__name__)
+_ZERO: Final = timedelta(0)
+_Metric = TypeVar("_Metric", bound=MetricWrapperBase)
+
+Clock = Callable[[], float]
+SnapshotProvider = Callable[[], MemberSnapshot]
+
+
+class MemberMetrics:
+    """One consumer's series in a registry, from construction until `close`.
+
+    Every method may be called from any thread and never blocks on another; what arrives after
+    `close` is dropped. `polls` alone belongs to the thread that polls.
+
+    Args:
+        registry: None: prometheus_client's default one. Any number of consumers may share it.
+        snapshot: Called at each scrape, in the thread that scrapes and while other threads go
+            on: it must not block, nor call the user. None: no generation, no partition series.
+        clock: Steady seconds, the clock of the ``now`` of `assignment` and of `polls`.
+        wall_clock: Seconds since the epoch.
+
+    Raises:
+        ConfigurationError: Others' metrics have our names in the registry.
+    """
+
+    def __init__(
+        self,
+        *,
+        group_id: str,
+        client_id: str,
+        registry: CollectorRegistry | None = None,
+        snapshot: SnapshotProvider | None = None,
+        clock: Clock = time.monotonic,
+        wall_clock: Clock = time.time,
+    ) -> None:
+        self.polls = PollClock()
+        self._snapshot = snapshot
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._owned: tuple[Partitions, float | None] = (NO_PARTITIONS, None)
+        self._last_rebalance: float | None = None
+        self._last_heartbeat: float | None = None
+        self._rounds = 0
+        self._lock = threading.Lock()
+        self._series: list[tuple[MetricWrapperBase, tuple[str, ...]]] = []
+        self._collector = collector_for(registry)
+        self.labels = MemberLabels(group_id, client_id)  # a scrape may come before claim() returns
+        self.labels = self._collector.claim(group_id, client_id, self.read)
+        self._bind(self._collector.events)
+
+    def _bind(self, events: EventFamilies) -> None:
+        """Looks every series up once: ``labels()`` costs more than the observation itself."""
+        self._rebalance_latency = self._child(events.rebalance_latency)
+        self._phases = {p: self._child(events.rebalance_phase, p) for p in PHASES}
+        self._rebalance_rounds = self._child(events.rebalance_rounds)
+        self._rebalance_failures = self._child(events.rebalance_failures)
+        self._join_attempts = self._child(events.join_attempts)
+        self._moved = {c: self._child(events.moved_partitions, c) for c in CHANGES}
+        self._join_latency = self._child(events.join_latency)
+        self._sync_latency = self._child(events.sync_latency)
+        self._heartbeat_latency = self._child(events.heartbeat_latency)
+        self._heartbeat_failures = self._child(events.heartbeat_failures)
+        self._commit_latency = self._child(events.commit_latency)
+        self._commit_failures = {r: self._child(events.commit_failures, r) for r in COMMIT_FAILURES}
+        self._callback_latency = {c: self._child(events.callback_latency, c) for c in CHANGES}
+        self._callback_failures = {c: self._child(events.callback_failures, c) for c in CHANGES}
+
+    def _child(self, family: _Metric, *values: str) -> _Metric:
+        labels = (*self.labels, *values)
+        self._series.append((family, labels))
+        return family.labels(*labels)
+
+    def heartbeat(self, latency: timedelta) -> None:
+        """A heartbeat was acknowledged, just now."""
+        seconds = latency.total_seconds()
+        self._last_heartbeat = self._clock() - seconds
+        self._heartbeat_latency.observe(seconds)
+
+    def heartbeat_failed(self) -> None:
+        """A heartbeat was refused, or got no answer."""
+        self._heartbeat_failures.inc()
+
+    def joined(self, latency: timedelta) -> None:
+        """A JoinGroup was granted."""
+        self._join_latency.observe(latency.total_seconds())
+
+    def synced(self, latency: timedelta) -> None:
+        """A SyncGroup was granted."""
+        self._sync_latency.observe(latency.total_seconds())
+
+    def committed(self, latency: timedelta) -> None:
+        """An offset commit succeeded; the latency includes its retries."""
+        self._commit_latency.observe(latency.total_seconds())
+
+    def commit_failed(self, reason: str) -> None:
+        """An offset commit was given up.
+
+        Args:
+            reason: One of `families.COMMIT_FAILURES`; anything else counts as ``other``, so
+                that no text of a broker or a user can make series without end.
+        """
+        self._commit_failures.get(reason, self._commit_failures[OTHER_REASON]).inc()
+
+    def callback(self, kind: Change, latency: timedelta, *, failed: bool = False) -> None:
+        """A rebalance callback of the user returned, or raised, inside a round or outside."""
+        self._callback_latency[kind].observe(latency.total_seconds())
+        if failed:
+            self._callback_failures[kind].inc()
+
+    def rebalance(self, record: RebalanceRecord) -> None:
+        """A round ended.
+
+        One that failed counts as a failure and adds nothing to latency, phases or rounds, as
+        in Java; the partitions it cost count all the same. An attempt answered with
+        MEMBER_ID_REQUIRED is no failure, unlike in Java: it is the regular first step of every
+        dynamic member (KIP-394), and shows in ``join_attempts_total`` only.
+        """
+        self._join_attempts.inc(record.attempts)
+        self._moved["assigned"].inc(len(record.assigned))
+        self._moved["revoked"].inc(len(record.revoked))
+        self._moved["lost"].inc(len(record.lost))
+        if record.error is not None:
+            self._rebalance_failures.inc()
+            return
+        self._last_rebalance = self._clock()
+        self._rebalance_latency.observe(record.total.total_seconds())
+        for phase, duration in phases_of(record).items():
+            if duration > _ZERO:
+                self._phases[phase].observe(duration.total_seconds())
+        self._count_round(record)
+
+    def _count_round(self, record: RebalanceRecord) -> None:
+        # A leader without our marks announces nothing, but who revoked rejoins (KIP-429). Topics
+        # unsubscribed from look the same, though nothing follows: two rebalances then count as one.
+        goes_on = record.follow_up or (record.cooperative and len(record.revoked) > 0)
+        with self._lock:
+            self._rounds += 1
+            settled_after = self._rounds
+            if not goes_on:
+                self._rounds = 0
+        if not goes_on:
+            self._rebalance_rounds.observe(settled_after)
+
+    def assignment(self, partitions: Partitions, now: float) -> None:
+        """The set of owned partitions became this one, at ``now``.
+
+        From here on no scrape shows a series of any other partition, whatever the snapshot
+        says. Call it where ownership changes: after on_revoke, before on_assign.
+        """
+        self._owned = (partitions, now)
+
+    def read(self) -> MemberReading:
+        """The values of this moment, for the collector."""
+        snapshot = self._take_snapshot()
+        now = self._clock()
+        # The wall clock may have been set since: what is told is how long ago it was. Rounded,
+        # since two readings of two clocks differ by microseconds, and so would every scrape.
+        ahead = self._wall_clock() - now
+        polls = self.polls.read(now)
+        owned, since = self._owned
+
+        def moment(at: float | None) -> float | None:
+            return None if at is None else round(at + ahead, 3)
+
+        return MemberReading(
+            owned=owned,
+            last_assignment=moment(since),
+            last_rebalance=moment(self._last_rebalance),
+            last_heartbeat=moment(self._last_heartbeat),
+            last_poll=moment(polls.last),
+            polls=polls,
+            snapshot=snapshot,
+        )
+
+    def _take_snapshot(self) -> MemberSnapshot | None:
+        if self._snapshot is None:
+            return None
+        try:
+            return self._snapshot()
+        except Exception:  # noqa: BLE001  # one member's error must not cost a process its scrape
+            _log.warning("no snapshot of %s/%s for this scrape", *self.labels, exc_info=True)
+            return None
+
+    def close(self) -> None:
+        """Removes every series of this consumer. Idempotent."""
+        with self._lock:
+            series, self._series = self._series, []
+        if not series:
+            return
+        for family, labels in series:
+            family.remove(*labels)
+        # Last: a consumer that could claim the labels before would lose what it had just bound.
+        self._collector.release(self.labels)
+
+
+def phases_of(record: RebalanceRecord) -> dict[Phase, timedelta]:
+    """The round's parts by name, in their order; zero where a part did not occur."""
+    return {
+        "prepare": record.prepare,
+        "join": record.join,
+        "assign": record.assign,
+        "sync": record.sync,
+        "revoke": record.revoke_callback,
+        "commit": record.commit,
+        "assigned": record.assigned_callback,
+        "lost": record.lost_callback,
+    }

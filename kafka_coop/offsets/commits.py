@@ -1,0 +1,104 @@
+"""One commit on its way to the coordinator: what to send, what the answer means.
+
+A commit may take several requests: the coordinator moves, or the group rebalances under it.
+Each request carries the identity of its moment, and only partitions that are ours then: what
+was lost meanwhile fails here and never reaches the broker (invariant 5).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from kafka_coop.offsets.responses import COMMIT, Reaction
+from kafka_coop.protocol.error_codes import ErrorCode
+from kafka_coop.protocol.messages import OffsetAndMetadata, OffsetCommit, OffsetsCommitted
+from kafka_coop.types import GroupMetadata, TopicPartition
+
+_BRIEFLY = 3
+"""Attempts for errors that may be a deleted topic's."""
+
+
+class Next(enum.Enum):
+    """What to do after an answer."""
+
+    FINISHED = "every partition has its result"
+    AGAIN = "wait a backoff, then send the rest"
+    REDISCOVER = "the coordinator is elsewhere; then send the rest"
+    REJUDGE = "tell the member of the refusal, then send what is still ours"
+
+
+@dataclass(slots=True)
+class Commit:
+    """The offsets still to be committed, and the results so far.
+
+    Attributes:
+        offsets: What is left to do.
+        results: Per partition, the error it ended with; ``ErrorCode.none``: committed.
+        refusal: The error to tell the member of, with `Next.REJUDGE`.
+    """
+
+    offsets: dict[TopicPartition, OffsetAndMetadata]
+    results: dict[TopicPartition, ErrorCode] = field(default_factory=dict)
+    refusal: ErrorCode = ErrorCode.none
+    attempts: int = 0
+
+    def request(
+        self, identity: GroupMetadata, *, is_ours: Callable[[TopicPartition], bool]
+    ) -> OffsetCommit | None:
+        """What to send now. None: nothing is left that is ours to commit."""
+        for partition in [p for p in self.offsets if not is_ours(p)]:
+            self._end(partition, ErrorCode.illegal_generation)
+        if not self.offsets:
+            return None
+        self.attempts += 1
+        return OffsetCommit(
+            group_id=identity.group_id,
+            generation=identity.generation,
+            member_id=identity.member_id,
+            instance_id=identity.instance_id,
+            offsets=dict(self.offsets),
+        )
+
+    def answered(self, answer: OffsetsCommitted, *, as_member: bool = True) -> Next:
+        """Takes an answer in.
+
+        Without a membership (partitions assigned by hand) there is nothing to rejudge: the
+        broker takes such commits for a group without members alone, and says 25 otherwise.
+        """
+        wanted = Next.FINISHED
+        for partition in list(self.offsets):
+            error = answer.errors.get(partition, ErrorCode.unknown_server_error)
+            match COMMIT[error]:
+                case Reaction.DONE | Reaction.RAISE:
+                    self._end(partition, error)
+                case Reaction.RETRY_BRIEFLY if self.attempts >= _BRIEFLY:
+                    self._end(partition, error)
+                case Reaction.REDISCOVER:
+                    wanted = Next.REDISCOVER
+                case Reaction.REJUDGE if not as_member:
+                    self._end(partition, error)
+                case Reaction.REJUDGE:
+                    self.refusal = error
+                    wanted = Next.REJUDGE
+                case _:
+                    wanted = Next.AGAIN if wanted is Next.FINISHED else wanted
+        return wanted
+
+    def give_up(self, error: ErrorCode) -> None:
+        """No time is left: what has no result yet fails with ``error``."""
+        for partition in list(self.offsets):
+            self._end(partition, error)
+
+    def _end(self, partition: TopicPartition, error: ErrorCode) -> None:
+        del self.offsets[partition]
+        self.results[partition] = error
+
+
+def first_error(results: Mapping[TopicPartition, ErrorCode]) -> ErrorCode:
+    """The error that stands for the whole commit: the first in the order of partitions."""
+    for partition in sorted(results):
+        if results[partition] is not ErrorCode.none:
+            return results[partition]
+    return ErrorCode.none

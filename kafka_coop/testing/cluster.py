@@ -1,0 +1,153 @@
+"""Topics of a real cluster, whoever started it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from datetime import timedelta
+from typing import Any, Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (
+    AdminClient,
+    ClusterMetadata,  # type: ignore[attr-defined]  # exported, though its stubs don't say so
+)
+from confluent_kafka.cimpl import NewPartitions, NewTopic
+
+REQUEST_TIMEOUT: Final = timedelta(seconds=30)
+_POLL: Final = 0.02
+_QUIET: Final[Mapping[str, Any]] = {
+    "log_level": 0,  # a broker that is not up yet is no news
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 200,
+    "allow.auto.create.topics": False,
+}
+
+
+class KafkaCluster:
+    """A running Kafka cluster, as tests use it. All methods may be called from any thread.
+
+    Args:
+        bootstrap_servers: The brokers' addresses for clients.
+        admin_servers: Those for administration, which need no authentication. None: the same.
+    """
+
+    def __init__(self, bootstrap_servers: str, admin_servers: str | None = None) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._admin_servers = admin_servers or bootstrap_servers
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The brokers' addresses, as ``bootstrap.servers`` takes them."""
+        return self._bootstrap_servers
+
+    @property
+    def admin_servers(self) -> str:
+        """The same brokers' plaintext listeners for administration."""
+        return self._admin_servers
+
+    def admin(self) -> AdminClient:
+        """A new administration client."""
+        return quiet_admin(self._admin_servers)
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replication_factor: int = 1,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
+        """Creates a topic and waits until clients see it, with a leader for each partition.
+
+        Raises:
+            KafkaException: The cluster refused: the topic exists, or has too few brokers.
+            TimeoutError: It was created but is not seen.
+        """
+        admin = self.admin()
+        topic = NewTopic(
+            name,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            config=dict(config or {}),
+        )
+        _result(admin.create_topics([topic], operation_timeout=REQUEST_TIMEOUT.total_seconds()))
+        self._wait_for_partitions(admin, name, partitions)
+
+    def add_partitions(self, name: str, *, total: int) -> None:
+        """Widens a topic to `total` partitions and waits until clients see them.
+
+        Raises:
+            KafkaException: The cluster refused: no such topic, or it is not narrower.
+            TimeoutError: They were created but are not seen.
+        """
+        admin = self.admin()
+        _result(
+            admin.create_partitions(
+                [NewPartitions(name, total)], operation_timeout=REQUEST_TIMEOUT.total_seconds()
+            )
+        )
+        self._wait_for_partitions(admin, name, total)
+
+    def delete_topic(self, name: str) -> None:
+        """Deletes a topic and waits until clients no longer see it.
+
+        Raises:
+            KafkaException: The cluster refused: no such topic.
+            TimeoutError: It was deleted but is still seen.
+        """
+        admin = self.admin()
+        _result(admin.delete_topics([name], operation_timeout=REQUEST_TIMEOUT.total_seconds()))
+        wait_until(
+            lambda: (metadata := peek(admin)) is not None and name not in metadata.topics,
+            f"{name} is deleted but still seen",
+        )
+
+    @staticmethod
+    def _wait_for_partitions(admin: AdminClient, name: str, count: int) -> None:
+        wait_until(
+            lambda: leaders(admin, name) >= count,
+            f"{name} has no leader for each of its {count} partitions",
+        )
+
+
+def quiet_admin(servers: str) -> AdminClient:
+    """An administration client that retries fast and logs nothing."""
+    return AdminClient({**_QUIET, "bootstrap.servers": servers})
+
+
+def peek(admin: AdminClient) -> ClusterMetadata | None:
+    """The cluster's metadata; None where no broker answers within a second."""
+    try:
+        return admin.list_topics(timeout=1)
+    except KafkaException:
+        return None
+
+
+def leaders(admin: AdminClient, topic: str) -> int:
+    """How many partitions of a topic have a leader."""
+    metadata = peek(admin)
+    if metadata is None or topic not in metadata.topics:
+        return 0
+    return sum(p.leader >= 0 for p in metadata.topics[topic].partitions.values())
+
+
+def wait_until(
+    true: Callable[[], bool], otherwise: str, timeout: timedelta = REQUEST_TIMEOUT
+) -> None:
+    """Asks again and again until the answer is yes.
+
+    Raises:
+        TimeoutError: It never was. Whatever `true` raises passes through.
+    """
+    deadline = time.monotonic() + timeout.total_seconds()
+    while not true():
+        if time.monotonic() >= deadline:
+            raise TimeoutError(f"{otherwise}, after {timeout.total_seconds():g} s")
+        time.sleep(_POLL)
+
+
+def _result(futures: Mapping[str, Future[Any]]) -> None:
+    for future in futures.values():
+        future.result(REQUEST_TIMEOUT.total_seconds())

@@ -1,0 +1,441 @@
+"""An in-process Kafka for tests: librdkafka's mock cluster behind a Python interface.
+
+It is a TCP broker on the loopback interface that any client can talk to, also from other
+processes: produce, fetch, committed offsets, classic groups, transactions, and failures on
+demand. A cluster is up in milliseconds and needs neither Java nor Docker.
+
+What it is not. It has no TLS, SASL, quotas, admin requests, static-membership rules,
+consumer groups of KIP-848 that behave, or growing topics (delete and create anew instead,
+or use `LocalKafka`). Four traits of its group coordinator matter to tests:
+
+* A rebalance of a group that is up collects members for ``session.timeout.ms`` less one
+  second (the whole of it where it is at most one second), even after all have joined. Tests
+  that rebalance want ``session.timeout.ms`` a little above 1000: 1100 gives 100 ms.
+* The leader's first protocol is taken for everyone's. A member whose first protocol is
+  another *ends the process* by an assertion in C. Mixed groups need a real broker.
+* SyncGroup answers wait until the leader has assigned something to every member.
+* A JoinGroup that is refused, `EmbeddedKafka.fail` included, is answered with nulls where the
+  protocol has strings (protocol, leader, member id): read the error code first.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from types import TracebackType
+from typing import Final, Literal, Self, TypeAlias, get_args
+
+from kafka_coop.testing import librdkafka
+
+Api: TypeAlias = Literal[
+    "Produce",
+    "Fetch",
+    "ListOffsets",
+    "Metadata",
+    "OffsetCommit",
+    "OffsetFetch",
+    "FindCoordinator",
+    "JoinGroup",
+    "Heartbeat",
+    "LeaveGroup",
+    "SyncGroup",
+    "ApiVersions",
+    "InitProducerId",
+    "OffsetForLeaderEpoch",
+    "AddPartitionsToTxn",
+    "AddOffsetsToTxn",
+    "EndTxn",
+    "TxnOffsetCommit",
+]
+"""The requests of the Kafka protocol that the cluster answers and can be told to fail."""
+
+API_KEYS: Final[dict[Api, int]] = dict(
+    zip(
+        get_args(Api),
+        (0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 18, 22, 23, 24, 25, 26, 28),
+        strict=True,
+    )
+)
+"""Each request's number on the wire."""
+
+DISCONNECT: Final = -195
+"""An error for `EmbeddedKafka.fail`: the broker cuts the connection instead of answering."""
+
+# It announces more than it parses: it reads LeaveGroup v3 (a list of members, KIP-345) as if
+# it were v2, the flexible JoinGroup and SyncGroup without their compact arrays, and offers a
+# Heartbeat v5 that Kafka never had.
+_HIGHEST_SOUND_VERSION: Final[dict[Api, int]] = {
+    "JoinGroup": 5,
+    "Heartbeat": 4,
+    "LeaveGroup": 2,
+    "SyncGroup": 3,
+}
+
+# The cluster's thread answers a call, then empties the pipe that wakes it: a call made in
+# between loses its wake-up and waits up to a second for the next event. Nothing breaks, yet
+# ten calls in a row took seconds; by now the thread is back in its poll.
+_SETTLING: Final = 0.001
+
+_PRODUCER: Final = 0
+_CONF_OK: Final = 0
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+class EmbeddedKafkaError(RuntimeError):
+    """The cluster refused what was asked of it.
+
+    Attributes:
+        code: The error's code, Kafka's where positive, librdkafka's own where negative.
+    """
+
+    def __init__(self, message: str, code: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackedRequest:
+    """A request the cluster received.
+
+    Attributes:
+        broker: The id of the broker it was sent to.
+        api_key: Its number on the wire.
+        api: Its name, or None where `Api` does not list it.
+        at: When it arrived, on the clock of `time.monotonic`.
+    """
+
+    broker: int
+    api_key: int
+    api: Api | None
+    at: timedelta
+
+
+class EmbeddedKafka:
+    """A Kafka cluster inside this process, for as long as the ``with`` block runs.
+
+    All methods may be called from any thread. The cluster belongs to the process that made
+    it: a forked child can talk to it over TCP, but `close` does nothing there. Any number of
+    clusters can live side by side.
+
+    Args:
+        brokers: How many brokers; their ids count from 1.
+        group_initial_rebalance_delay: How long the first member of an empty group waits for
+            others (``group.initial.rebalance.delay.ms``).
+
+    Raises:
+        MockClusterUnavailableError: librdkafka's mock cluster is not to be had; the text
+            says how to get it.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 1,
+        *,
+        group_initial_rebalance_delay: timedelta = timedelta(0),
+    ) -> None:
+        if brokers < 1:
+            raise ValueError(f"a cluster has at least one broker, not {brokers}")
+        self.brokers: Final = tuple(range(1, brokers + 1))
+        self._library = librdkafka.load()
+        self._lock = threading.Lock()
+        self._scripted: set[Api] = set()
+        client = _new_client(self._library)
+        cluster = self._library.rd_kafka_mock_cluster_new(client, brokers)
+        if not cluster:
+            self._library.rd_kafka_destroy(client)
+            raise EmbeddedKafkaError("librdkafka could not open the cluster's listeners")
+        self._cluster: int = cluster
+        self._destroy = weakref.finalize(
+            self, _destroy, self._library, client, cluster, os.getpid()
+        )
+        self._bootstrap_servers: str = self._library.rd_kafka_mock_cluster_bootstraps(
+            cluster
+        ).decode()
+        self._call(
+            "rd_kafka_mock_group_initial_rebalance_delay_ms",
+            _milliseconds(group_initial_rebalance_delay),
+        )
+        for api, version in _HIGHEST_SOUND_VERSION.items():
+            self.set_api_version(api, 0, version)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "" if self._destroy.alive else ", closed"
+        return f"EmbeddedKafka({self._bootstrap_servers!r}{state})"
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The brokers' addresses, as ``bootstrap.servers`` takes them."""
+        return self._bootstrap_servers
+
+    def close(self) -> None:
+        """Ends the cluster and frees all of it. A second call does nothing.
+
+        Clients that are still connected see their connections cut. Left to itself, an
+        unreachable cluster is closed when it is collected or when the interpreter exits.
+        """
+        with self._lock:
+            self._destroy()
+
+    # Topics
+
+    def create_topic(self, name: str, *, partitions: int = 1, replication_factor: int = 1) -> None:
+        """Creates a topic. It exists when the call returns.
+
+        Unknown topics are also created by clients that ask for them, with four partitions.
+
+        Raises:
+            EmbeddedKafkaError: It exists already, or there are fewer brokers than replicas.
+        """
+        self._checked("rd_kafka_mock_topic_create", name.encode(), partitions, replication_factor)
+
+    def delete_topic(self, name: str) -> None:
+        """Deletes a topic with its records and committed offsets.
+
+        There is no way to add partitions: delete the topic and create a wider one.
+
+        Raises:
+            EmbeddedKafkaError: There is no such topic.
+        """
+        self._checked("rd_kafka_mock_topic_delete", name.encode())
+
+    def delete_records(self, topic: str, partition: int, *, before: int) -> None:
+        """Moves a partition's log start to an offset, as retention does.
+
+        Batches are deleted whole: records of a batch that reaches past `before` may stay.
+
+        Raises:
+            EmbeddedKafkaError: No such partition, or the offset lies past its end.
+        """
+        self._checked("rd_kafka_mock_partition_delete_records", topic.encode(), partition, before)
+
+    def set_leader(self, topic: str, partition: int, broker: int | None) -> None:
+        """Makes a broker the partition's leader; None leaves it without one.
+
+        Raises:
+            EmbeddedKafkaError: No such partition or broker.
+        """
+        self._checked(
+            "rd_kafka_mock_partition_set_leader",
+            topic.encode(),
+            partition,
+            -1 if broker is None else broker,
+        )
+
+    def set_topic_error(self, topic: str, error: int) -> None:
+        """Answers Metadata requests for a topic with this error until it is set to 0."""
+        self._call("rd_kafka_mock_topic_set_error", topic.encode(), error)
+
+    # Failures
+
+    def fail(self, api: Api, *errors: int, broker: int | None = None) -> None:
+        """Has the next requests of this kind fail, one error each, in this order.
+
+        Args:
+            api: The request, such as ``"JoinGroup"``.
+            errors: Kafka's error codes; 0 lets one request through, `DISCONNECT` cuts the
+                connection. The broker does not act on a request that fails.
+            broker: The broker that fails them; None: whichever gets the request.
+
+        Raises:
+            EmbeddedKafkaError: No such broker; or `broker` is None after failures or delays
+                of single brokers were asked for with the same request, which would hide
+                the new ones for ever.
+        """
+        if broker is not None:
+            self._script(broker, api, [(error, timedelta(0)) for error in errors])
+            return
+        if api in self._scripted:
+            raise EmbeddedKafkaError(
+                f"{api} has failures or delays of single brokers, which hide those of the"
+                " cluster: name the broker here too"
+            )
+        codes = (ctypes.c_int * len(errors))(*errors)
+        self._call("rd_kafka_mock_push_request_errors_array", API_KEYS[api], len(errors), codes)
+
+    def delay(
+        self, api: Api, by: timedelta, *, broker: int, error: int = 0, times: int = 1
+    ) -> None:
+        """Has a broker answer the next requests of this kind late; it acts on them at once.
+
+        Args:
+            api: The request, such as ``"OffsetCommit"``.
+            by: How late, in whole milliseconds.
+            broker: The broker that is slow.
+            error: Kafka's error code to answer with; 0: the true answer.
+            times: How many requests.
+
+        Raises:
+            EmbeddedKafkaError: No such broker.
+        """
+        self._script(broker, api, [(error, by)] * times)
+
+    def clear_failures(self, api: Api) -> None:
+        """Forgets the failures of the whole cluster still to come for this request."""
+        self._call("rd_kafka_mock_clear_request_errors", API_KEYS[api])
+
+    # Brokers
+
+    def broker_down(self, broker: int) -> None:
+        """Cuts a broker's connections and refuses new ones. Leaders do not move.
+
+        Raises:
+            EmbeddedKafkaError: No such broker.
+        """
+        self._checked("rd_kafka_mock_broker_set_down", self._known(broker))
+
+    def broker_up(self, broker: int) -> None:
+        """Has a broker accept connections again, on the same port.
+
+        Raises:
+            EmbeddedKafkaError: No such broker.
+        """
+        self._checked("rd_kafka_mock_broker_set_up", self._known(broker))
+
+    def set_rtt(self, broker: int, rtt: timedelta) -> None:
+        """Delays every answer of a broker by this round-trip time, in whole milliseconds.
+
+        Raises:
+            EmbeddedKafkaError: No such broker.
+        """
+        self._checked("rd_kafka_mock_broker_set_rtt", self._known(broker), _milliseconds(rtt))
+
+    def set_rack(self, broker: int, rack: str) -> None:
+        """Sets the rack that Metadata names for a broker (KIP-36).
+
+        Raises:
+            EmbeddedKafkaError: No such broker.
+        """
+        self._checked("rd_kafka_mock_broker_set_rack", self._known(broker), rack.encode())
+
+    def set_coordinator(self, group: str, broker: int) -> None:
+        """Makes a broker the group's coordinator. The group's members and generation move along.
+
+        Raises:
+            EmbeddedKafkaError: No such broker.
+        """
+        self._checked(
+            "rd_kafka_mock_coordinator_set", b"group", group.encode(), self._known(broker)
+        )
+
+    def set_api_version(self, api: Api, lowest: int, highest: int) -> None:
+        """Limits the versions of a request that the brokers announce and take.
+
+        JoinGroup, SyncGroup, LeaveGroup and Heartbeat are limited from the start to the
+        versions that librdkafka's mock cluster really parses (5, 3, 2 and 4).
+
+        Args:
+            api: The request.
+            lowest: The lowest version; -1 with -1 takes the request away altogether.
+            highest: The highest version. Beyond what librdkafka implements, which it does not
+                check, requests are misread.
+        """
+        self._checked("rd_kafka_mock_set_apiversion", API_KEYS[api], lowest, highest)
+
+    # What was asked of it
+
+    def track_requests(self) -> None:
+        """Records every request from now on, and forgets those recorded before."""
+        self._call("rd_kafka_mock_clear_requests")
+        self._call("rd_kafka_mock_start_request_tracking")
+
+    def requests(self) -> list[TrackedRequest]:
+        """The requests received since `track_requests`, in order of their arrival."""
+        count = ctypes.c_size_t()
+        array = self._call("rd_kafka_mock_get_requests", ctypes.byref(count))
+        if not array:
+            return []
+        try:
+            pointers = ctypes.cast(array, ctypes.POINTER(ctypes.c_void_p))
+            return [_tracked(self._library, pointers[i]) for i in range(count.value)]
+        finally:
+            self._library.rd_kafka_mock_request_destroy_array(array, count)
+
+    # Calls
+
+    def _call(self, function: str, *arguments: object) -> int:
+        """Calls a function on the cluster. The lock keeps `close` from freeing it meanwhile."""
+        with self._lock:
+            if not self._destroy.alive:
+                raise EmbeddedKafkaError("the cluster is closed")
+            call: Callable[..., int] = getattr(self._library, function)
+            try:
+                return call(self._cluster, *arguments)
+            finally:
+                time.sleep(_SETTLING)
+
+    def _checked(self, function: str, *arguments: object) -> None:
+        code = self._call(function, *arguments)
+        if code:
+            raise EmbeddedKafkaError(
+                f"{function}{arguments!r}: {self._library.rd_kafka_err2str(code).decode()}", code
+            )
+
+    def _script(self, broker: int, api: Api, answers: list[tuple[int, timedelta]]) -> None:
+        flat = [ctypes.c_int(v) for error, rtt in answers for v in (error, _milliseconds(rtt))]
+        self._checked(
+            "rd_kafka_mock_broker_push_request_error_rtts",
+            self._known(broker),
+            API_KEYS[api],
+            ctypes.c_size_t(len(answers)),
+            *flat,
+        )
+        self._scripted.add(api)
+
+    def _known(self, broker: int) -> int:
+        """The broker's id, if it is one: librdkafka takes -1 for all, and most others silently."""
+        if broker not in self.brokers:
+            raise EmbeddedKafkaError(f"no broker {broker}: there are {list(self.brokers)}")
+        return broker
+
+
+def _new_client(library: ctypes.CDLL) -> int:
+    """A client handle that lends the cluster its logging and timers, and never connects."""
+    reason = ctypes.create_string_buffer(512)
+    conf = library.rd_kafka_conf_new()
+    # Emergencies alone: it would complain on stderr that it has no broker to connect to.
+    if library.rd_kafka_conf_set(conf, b"log_level", b"0", reason, len(reason)) != _CONF_OK:
+        library.rd_kafka_conf_destroy(conf)
+        raise EmbeddedKafkaError(reason.value.decode())
+    client: int | None = library.rd_kafka_new(_PRODUCER, conf, reason, len(reason))
+    if client is None:
+        library.rd_kafka_conf_destroy(conf)  # only a client that came up owns it
+        raise EmbeddedKafkaError(reason.value.decode())
+    return client
+
+
+def _destroy(library: ctypes.CDLL, client: int, cluster: int, owner: int) -> None:
+    if os.getpid() != owner:
+        return  # a forked child has the memory but not the threads, and would wait for them
+    library.rd_kafka_mock_cluster_destroy(cluster)
+    library.rd_kafka_destroy(client)
+
+
+def _tracked(library: ctypes.CDLL, request: int | None) -> TrackedRequest:
+    key: int = library.rd_kafka_mock_request_api_key(request)
+    return TrackedRequest(
+        broker=library.rd_kafka_mock_request_id(request),
+        api_key=key,
+        api=next((name for name, number in API_KEYS.items() if number == key), None),
+        at=timedelta(microseconds=library.rd_kafka_mock_request_timestamp(request)),
+    )
+
+
+def _milliseconds(duration: timedelta) -> int:
+    return duration // _MILLISECOND

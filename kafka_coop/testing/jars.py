@@ -1,0 +1,124 @@
+"""Kafka's broker as jars: fetched once from Maven's central repository, kept in a cache.
+
+A broker is the artifact ``kafka_2.13`` and what it needs at run time, some 45 MB. Maven
+resolves and fetches them where it is installed, with the user's own settings and mirrors;
+else the package jgo does, which is a Maven resolver in Python.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from kafka_coop.testing.unavailable import LocalKafkaUnavailableError
+
+_Fetch: TypeAlias = Callable[[tuple[str, ...], Path], None]
+
+# Without a binding for slf4j a broker logs nothing, and a failed start has no explanation.
+_LOGGING: Final = "org.slf4j:slf4j-simple:1.7.36"
+_FETCH_TIMEOUT_SECONDS: Final = 600
+
+
+def kafka_jars(version: str) -> Path:
+    """The folder with the jars of a Kafka broker, fetched if they are not there yet.
+
+    They are kept in ``~/.cache/kafka-coop/kafka-<version>`` (``$XDG_CACHE_HOME`` is heeded);
+    the environment variable KAFKA_COOP_CACHE names another place for ``kafka-coop``.
+    Processes that ask at the same time wait for the one that fetches.
+
+    Raises:
+        LocalKafkaUnavailableError: They are neither there nor to be fetched.
+    """
+    cache = _cache()
+    jars = cache / f"kafka-{version}"
+    if jars.is_dir():
+        return jars
+    cache.mkdir(parents=True, exist_ok=True)
+    with _locked(cache / f"kafka-{version}.lock"):
+        if not jars.is_dir():
+            with tempfile.TemporaryDirectory(dir=cache, prefix="fetching-") as folder:
+                fetched = Path(folder, "jars")
+                fetched.mkdir()
+                _fetch((f"org.apache.kafka:kafka_2.13:{version}", _LOGGING), fetched)
+                fetched.rename(jars)  # whole or not at all, whenever we are interrupted
+    return jars
+
+
+def _cache() -> Path:
+    own = os.environ.get("KAFKA_COOP_CACHE")
+    if own:
+        return Path(own)
+    shared = os.environ.get("XDG_CACHE_HOME")
+    return (Path(shared) if shared else Path.home() / ".cache") / "kafka-coop"
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _fetch(coordinates: tuple[str, ...], into: Path) -> None:
+    failures = []
+    for fetch in _fetchers():
+        try:
+            fetch(coordinates, into)
+        except Exception as error:  # noqa: BLE001  # whatever stops one, the next may work
+            failures.append(f"{fetch.__name__.strip('_')}: {error}")
+        else:
+            return
+    raise LocalKafkaUnavailableError(
+        "Kafka's jars are fetched by Maven (`apt-get install maven`) or by the package jgo"
+        f" (`pip install jgo`). {'; '.join(failures) or 'Neither is installed.'}"
+    )
+
+
+def _fetchers() -> Iterator[_Fetch]:
+    if shutil.which("mvn"):
+        yield _maven
+    if importlib.util.find_spec("jgo"):
+        yield _jgo
+
+
+def _maven(coordinates: tuple[str, ...], into: Path) -> None:
+    pom = into.parent / "pom.xml"
+    pom.write_text(_pom(coordinates))
+    command = ["mvn", "--quiet", "--batch-mode", "--file", str(pom), "dependency:copy-dependencies"]
+    command += ["-DincludeScope=runtime", f"-DoutputDirectory={into}"]
+    done = subprocess.run(  # noqa: S603  # Maven with arguments of our own
+        command, check=False, capture_output=True, text=True, timeout=_FETCH_TIMEOUT_SECONDS
+    )
+    if done.returncode:
+        raise RuntimeError(f"exit status {done.returncode}: {done.stdout[-2000:]}")
+
+
+def _pom(coordinates: tuple[str, ...]) -> str:
+    dependencies = "".join(
+        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
+        f"<version>{version}</version></dependency>"
+        for group, artifact, version in (c.split(":") for c in coordinates)
+    )
+    return (
+        "<project><modelVersion>4.0.0</modelVersion><groupId>kafka-coop</groupId>"
+        "<artifactId>broker</artifactId><version>1</version><packaging>pom</packaging>"
+        f"<dependencies>{dependencies}</dependencies></project>"
+    )
+
+
+def _jgo(coordinates: tuple[str, ...], into: Path) -> None:
+    import jgo  # noqa: PLC0415  # an optional package
+
+    artifacts = {a.filename: a for c in coordinates for a in jgo.resolve(c) if a.packaging == "jar"}
+    with ThreadPoolExecutor(4) as pool:
+        for jar in pool.map(lambda artifact: artifact.resolve(), artifacts.values()):
+            shutil.copy(jar, into)

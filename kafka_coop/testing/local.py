@@ -1,0 +1,417 @@
+"""A real Apache Kafka on this machine, from its jars: no Docker, no installation.
+
+Each broker is a Java process in KRaft mode with three listeners on 127.0.0.1: CLIENT, whose
+security protocol can be chosen; INTERNAL, for the brokers among themselves and for
+`LocalKafka.admin`; and CONTROLLER. One broker is up in some four seconds.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import uuid
+import weakref
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from kafka_coop.testing.cluster import KafkaCluster, peek, quiet_admin, wait_until
+from kafka_coop.testing.jars import kafka_jars
+from kafka_coop.testing.java import find_java
+from kafka_coop.testing.unavailable import LocalKafkaUnavailableError
+
+__all__ = ["DEFAULT_VERSION", "LocalKafka", "LocalKafkaError", "LocalKafkaUnavailableError"]
+
+DEFAULT_VERSION: Final = "4.1.0"
+
+_HOST: Final = "127.0.0.1"
+# Below the range from which the kernel picks ports for outgoing connections, on Linux and on
+# macOS: else a client that reconnects could take the port of a broker that is down, or even
+# connect to itself on it.
+_PORTS: Final = range(20000, 32000)
+_MAX_CONTROLLERS: Final = 3
+_JVM_OPTIONS: Final = (
+    "-Xmx512m",
+    "-XX:+UseSerialGC",  # less to start and fewer threads than G1
+    "-XX:TieredStopAtLevel=1",  # C2 would compile for longer than most tests run
+    "-Xshare:auto",
+    "-Djava.net.preferIPv4Stack=true",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=info",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+    # The dump of all settings, a thousand lines each time.
+    "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.common.config=warn",
+)
+_STOP_TIMEOUT: Final = timedelta(seconds=30)
+
+
+class LocalKafkaError(RuntimeError):
+    """A broker did not start, stop or stay up. The text ends with the end of its log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Node:
+    """Where one broker lives.
+
+    Attributes:
+        id: Its ``node.id``.
+        client, internal, controller: The ports of its listeners.
+        folder: Its settings, its data and its log.
+    """
+
+    id: int
+    client: int
+    internal: int
+    controller: int
+    folder: Path
+
+    @property
+    def settings(self) -> Path:
+        return self.folder / "server.properties"
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "server.log"
+
+
+class LocalKafka(KafkaCluster):
+    """A real Kafka cluster, for as long as the ``with`` block runs.
+
+    The settings are for tests: sessions as short as 100 ms, no delay before a group's first
+    rebalance, few partitions in the internal topics, no topics made by asking for them.
+    Methods that stop and start brokers must not be called from several threads at once.
+
+    Args:
+        version: The release of Apache Kafka.
+        brokers: How many brokers; their ids count from 1. The first three are controllers
+            too where there are three or more, else the first alone.
+        properties: Broker settings beside and over ours. Settings of the clients' listener
+            begin with ``listener.name.client.``.
+        client_protocol: The security protocol of the clients' listener: PLAINTEXT, SSL,
+            SASL_PLAINTEXT or SASL_SSL.
+        start_timeout: How long a broker may take to start.
+
+    Raises:
+        LocalKafkaUnavailableError: Java or the jars are not to be had.
+    """
+
+    def __init__(
+        self,
+        version: str = DEFAULT_VERSION,
+        brokers: int = 1,
+        *,
+        properties: Mapping[str, str] | None = None,
+        client_protocol: str = "PLAINTEXT",
+        start_timeout: timedelta = timedelta(seconds=90),
+    ) -> None:
+        if brokers < 1:
+            raise ValueError(f"a cluster has at least one broker, not {brokers}")
+        self.version: Final = version
+        self._java = find_java()
+        self._jars = kafka_jars(version)
+        self._start_timeout = start_timeout
+        self._folder = Path(tempfile.mkdtemp(prefix="kafka-coop-"))
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._destroy = weakref.finalize(self, _destroy, self._processes, self._folder, os.getpid())
+        self._nodes = {node.id: node for node in _place(self._folder, brokers)}
+        self._write_settings(properties or {}, client_protocol)
+        super().__init__(
+            ",".join(f"{_HOST}:{node.client}" for node in self._nodes.values()),
+            ",".join(f"{_HOST}:{node.internal}" for node in self._nodes.values()),
+        )
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"LocalKafka({self.bootstrap_servers!r}, version={self.version!r})"
+
+    @property
+    def brokers(self) -> tuple[int, ...]:
+        """The ids of the brokers, up or down."""
+        return tuple(self._nodes)
+
+    def log(self, broker: int) -> Path:
+        """The file a broker logs to, gone when the cluster is closed."""
+        return self._nodes[broker].log
+
+    def start(self) -> None:
+        """Starts every broker and waits until all serve. The ``with`` block does it for you.
+
+        Raises:
+            LocalKafkaError: One of them does not.
+        """
+        for broker in self._nodes:
+            self._spawn(broker)
+        for broker in self._nodes:
+            self._wait_until_serving(broker)
+
+    def close(self) -> None:
+        """Kills the brokers and removes their data. A second call does nothing.
+
+        Left to itself, a cluster is closed when it is collected or the interpreter exits.
+        """
+        self._destroy()
+
+    def start_broker(self, broker: int) -> None:
+        """Starts a broker that was stopped or killed, with its data, and waits until it serves.
+
+        Raises:
+            LocalKafkaError: It runs already, or does not start.
+        """
+        if broker in self._processes:
+            raise LocalKafkaError(f"broker {broker} is running")
+        self._spawn(broker)
+        self._wait_until_serving(broker)
+
+    def stop_broker(self, broker: int) -> None:
+        """Shuts a broker down in order: it hands its leaderships over and closes its logs.
+
+        Raises:
+            LocalKafkaError: It does not run, or does not end; it is killed then.
+        """
+        process = self._running(broker)
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(_STOP_TIMEOUT.total_seconds())
+        except subprocess.TimeoutExpired:
+            self.kill_broker(broker)
+            raise LocalKafkaError(f"broker {broker} does not stop{self._log_end(broker)}") from None
+        del self._processes[broker]
+
+    def kill_broker(self, broker: int) -> None:
+        """Kills a broker, as a crash or a power cut would.
+
+        Raises:
+            LocalKafkaError: It does not run.
+        """
+        _kill(self._running(broker))
+        del self._processes[broker]
+
+    def _running(self, broker: int) -> subprocess.Popen[bytes]:
+        if broker not in self._processes:
+            raise LocalKafkaError(f"broker {broker} is not running")
+        return self._processes[broker]
+
+    def _spawn(self, broker: int) -> None:
+        node = self._nodes[broker]
+        with node.log.open("ab") as log:
+            self._processes[broker] = subprocess.Popen(  # noqa: S603  # the jars of our cache
+                [*self._command(), "kafka.Kafka", str(node.settings)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                # Of its own group: it outlives a Ctrl-C in the terminal until we end it.
+                start_new_session=True,
+            )
+
+    def _command(self) -> tuple[str, ...]:
+        return (str(self._java), *_JVM_OPTIONS, "-cp", f"{self._jars}/*")
+
+    def _wait_until_serving(self, broker: int) -> None:
+        # A broker lists itself once the controller lets it serve. It is asked directly, as
+        # the others may still list its former self.
+        admin = quiet_admin(f"{_HOST}:{self._nodes[broker].internal}")
+
+        def serving() -> bool:
+            code = self._processes[broker].poll()
+            if code is not None:
+                del self._processes[broker]
+                raise LocalKafkaError(
+                    f"broker {broker} ended with status {code}{self._log_end(broker)}"
+                )
+            metadata = peek(admin)
+            return metadata is not None and broker in metadata.brokers
+
+        try:
+            wait_until(serving, f"broker {broker} does not serve", self._start_timeout)
+        except TimeoutError as error:
+            raise LocalKafkaError(f"{error}{self._log_end(broker)}") from None
+
+    def _log_end(self, broker: int) -> str:
+        return f"; its log ends:\n{self._nodes[broker].log.read_text(errors='replace')[-4000:]}"
+
+    def _write_settings(self, properties: Mapping[str, str], client_protocol: str) -> None:
+        cluster_id = _random_id()
+        checkpoint = _bootstrap_checkpoint(self._command(), self._jars)
+        nodes = tuple(self._nodes.values())
+        for node in nodes:
+            settings = {**_settings(node, nodes, client_protocol), **properties}
+            node.data.mkdir(parents=True)
+            _write_properties(node.settings, settings)
+            _format(node, cluster_id, checkpoint)
+
+
+def _place(folder: Path, brokers: int) -> tuple[_Node, ...]:
+    ports = iter(_free_ports(3 * brokers))
+    return tuple(
+        _Node(
+            id=broker,
+            client=next(ports),
+            internal=next(ports),
+            controller=next(ports),
+            folder=folder / f"broker-{broker}",
+        )
+        for broker in range(1, brokers + 1)
+    )
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports nobody listens on. Chance keeps clusters that start at the same time apart."""
+    with ExitStack() as held:
+        free: list[int] = []
+        for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+            listener = held.enter_context(socket.socket())
+            try:
+                listener.bind((_HOST, port))
+            except OSError:
+                continue
+            free.append(port)
+            if len(free) == count:
+                return free
+    raise LocalKafkaError(f"no {count} free ports between {_PORTS.start} and {_PORTS.stop}")
+
+
+def _settings(node: _Node, nodes: Sequence[_Node], client_protocol: str) -> dict[str, str]:
+    controllers = nodes[: _MAX_CONTROLLERS if len(nodes) >= _MAX_CONTROLLERS else 1]
+    listeners = [f"CLIENT://{_HOST}:{node.client}", f"INTERNAL://{_HOST}:{node.internal}"]
+    advertised = ",".join(listeners)
+    roles = ["broker"]
+    if node in controllers:
+        roles.append("controller")
+        listeners.append(f"CONTROLLER://{_HOST}:{node.controller}")
+    return {
+        "process.roles": ",".join(roles),
+        "node.id": str(node.id),
+        "log.dirs": str(node.data),
+        "listeners": ",".join(listeners),
+        "advertised.listeners": advertised,
+        "inter.broker.listener.name": "INTERNAL",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": (
+            f"CLIENT:{client_protocol},INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT"
+        ),
+        "controller.quorum.voters": ",".join(f"{n.id}@{_HOST}:{n.controller}" for n in controllers),
+        **_test_settings(replicas=min(len(nodes), 3)),
+    }
+
+
+def _test_settings(replicas: int) -> dict[str, str]:
+    """What makes a cluster quick to start, small, and fit for short sessions."""
+    internal_topics = {
+        f"{prefix}.{key}": value
+        for prefix in ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
+        for key, value in (("num.partitions", "3"), ("replication.factor", str(replicas)))
+    }
+    return internal_topics | {
+        "transaction.state.log.min.isr": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        "auto.create.topics.enable": "false",
+        "group.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": "100",
+        "group.consumer.min.session.timeout.ms": "100",
+        "group.consumer.min.heartbeat.interval.ms": "50",
+        "log.cleaner.dedupe.buffer.size": str(2 << 20),  # 128 MB by default
+        "log.segment.delete.delay.ms": "1000",
+        # A lone broker keeps Kafka's patience: nobody else could lead, and on a busy machine
+        # it would only be fenced for being slow.
+        **({"broker.session.timeout.ms": "3000"} if replicas > 1 else {}),
+        "broker.heartbeat.interval.ms": "500",
+    }
+
+
+def _write_properties(path: Path, settings: Mapping[str, str]) -> None:
+    """Writes a Java properties file: backslashes and line ends are escaped there."""
+    lines = [
+        f"{k}={v.replace(chr(92), chr(92) * 2).replace(chr(10), chr(92) + 'n')}"
+        for k, v in settings.items()
+    ]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def _format(node: _Node, cluster_id: str, checkpoint: Path) -> None:
+    """Formats a broker's storage as ``kafka-storage format`` does, without a JVM for each."""
+    shutil.copy(checkpoint, node.data)
+    _write_properties(
+        node.data / "meta.properties",
+        {
+            "version": "1",
+            "cluster.id": cluster_id,
+            "node.id": str(node.id),
+            "directory.id": _random_id(),
+        },
+    )
+
+
+def _bootstrap_checkpoint(command: Sequence[str], jars: Path) -> Path:
+    """The first records of a new cluster: the release's features, such as KIP-848's.
+
+    They are the same for every cluster of a release: Kafka's tool writes them once, and they
+    are kept beside the jars.
+    """
+    kept = jars / "bootstrap.checkpoint"
+    if kept.exists():
+        return kept
+    with tempfile.TemporaryDirectory(dir=jars, prefix="format-") as folder:
+        (node,) = _place(Path(folder), 1)
+        node.data.mkdir(parents=True)
+        _write_properties(node.settings, _settings(node, (node,), "PLAINTEXT"))
+        tool = ["kafka.tools.StorageTool", "format", "-t", _random_id(), "-c", str(node.settings)]
+        done = subprocess.run(  # noqa: S603  # the jars of our cache
+            [*command, *tool], check=False, capture_output=True, text=True, timeout=60
+        )
+        if done.returncode:
+            raise LocalKafkaError(f"the storage tool failed: {done.stdout}{done.stderr}")
+        (node.data / kept.name).rename(kept)
+    return kept
+
+
+def _random_id() -> str:
+    """An id as Kafka writes them: a random UUID in base 64, which may not begin with a dash."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+
+
+def _destroy(processes: dict[int, subprocess.Popen[bytes]], folder: Path, owner: int) -> None:
+    if os.getpid() != owner:
+        return  # a forked child, which ends; the brokers are its parent's
+    for process in processes.values():
+        process.kill()
+    for process in processes.values():
+        process.wait()
+    processes.clear()
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,116 @@
+"""One real cluster for all the processes of a test run.
+
+Under pytest-xdist each worker is a process of its own, and a broker for each would be most
+of the machine. Here the first that asks starts a keeper, a process that runs the cluster
+until nobody uses it any more. Files in a folder that all share coordinate them:
+
+* ``start.lock`` is held by whoever looks for the cluster, so that one alone starts it;
+* ``users.lock`` is held *shared* by every user. The keeper asks for it exclusively, and has
+  it once the last user let go, or was killed: the kernel lets go for the dead;
+* ``cluster.json`` says where the cluster is, or why there is none. It goes before the
+  cluster does, while the keeper holds ``users.lock``: who comes later starts anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import IO, Final
+
+from kafka_coop.testing.cluster import KafkaCluster, wait_until
+from kafka_coop.testing.local import DEFAULT_VERSION, LocalKafka, LocalKafkaError
+from kafka_coop.testing.unavailable import LocalKafkaUnavailableError
+
+# The first start fetches the jars.
+_START_TIMEOUT: Final = timedelta(minutes=11)
+
+
+@contextmanager
+def shared_kafka(folder: Path, version: str = DEFAULT_VERSION) -> Iterator[KafkaCluster]:
+    """The cluster that all processes which name this folder share, started if need be.
+
+    Args:
+        folder: An existing folder, the same for all of them.
+        version: The release of Apache Kafka, the same for all of them.
+
+    Yields:
+        The cluster; what happens in the folder afterwards is the keeper's business.
+
+    Raises:
+        LocalKafkaUnavailableError: Java or the jars are not to be had.
+        LocalKafkaError: The cluster did not start.
+    """
+    with (folder / "users.lock").open("w") as users:
+        with _locked(folder / "start.lock"):
+            # Waits for a keeper that is on its way out.
+            fcntl.flock(users, fcntl.LOCK_SH)
+            found = _find_or_start(folder, version)
+        yield KafkaCluster(found["bootstrap_servers"], found["admin_servers"])
+
+
+def _find_or_start(folder: Path, version: str) -> dict[str, str]:
+    answer = folder / "cluster.json"
+    if not answer.exists():
+        with (folder / "keeper.log").open("ab") as log:
+            keeper = subprocess.Popen(  # noqa: S603  # this module
+                [sys.executable, "-m", __name__, str(folder), version],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # A Ctrl-C in the terminal ends the tests first, then the keeper by itself.
+                start_new_session=True,
+            )
+        wait_until(
+            lambda: answer.exists() or keeper.poll() is not None,
+            f"the keeper of the shared cluster says nothing; see {folder / 'keeper.log'}",
+            _START_TIMEOUT,
+        )
+        # It outlives us where others still use the cluster: not ours to wait for.
+        keeper.returncode = 0
+    if not answer.exists():
+        raise LocalKafkaError((folder / "keeper.log").read_text(errors="replace")[-4000:])
+    found: dict[str, str] = json.loads(answer.read_text())
+    if "unavailable" in found:
+        raise LocalKafkaUnavailableError(found["unavailable"])
+    return found
+
+
+def _keep(folder: Path, version: str) -> None:
+    """The keeper: runs the cluster until nobody holds ``users.lock``."""
+    answer = folder / "cluster.json"
+    with (folder / "users.lock").open("w") as users, contextlib.ExitStack() as stack:
+        try:
+            kafka = stack.enter_context(LocalKafka(version))
+        except LocalKafkaUnavailableError as error:
+            _publish(answer, {"unavailable": str(error)})
+            return
+        _publish(
+            answer,
+            {"bootstrap_servers": kafka.bootstrap_servers, "admin_servers": kafka.admin_servers},
+        )
+        fcntl.flock(users, fcntl.LOCK_EX)
+        answer.unlink()
+
+
+def _publish(answer: Path, content: dict[str, str]) -> None:
+    draft = answer.with_suffix(".draft")
+    draft.write_text(json.dumps(content))
+    draft.rename(answer)  # readers see all of it or none
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[IO[str]]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield file
+
+
+if __name__ == "__main__":
+    _keep(Path(sys.argv[1]), sys.argv[2])

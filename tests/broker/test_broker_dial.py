@@ -1,0 +1,377 @@
+"""Names, addresses and TLS: what an operator reads when one of them is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker_certificates import (
+    authority,
+    authority_pem,
+    broker_certificate,
+    broker_context,
+    certificate_pem,
+    client_certificate,
+    key_pem,
+    stranger,
+)
+from broker_harness import HEARTBEAT_REQUEST, SOON, FakeBroker, Visitor, on_loop, serve, settings
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from kafka_coop.broker.connection import Connection
+from kafka_coop.config import ConnectionSettings, TlsSettings
+from kafka_coop.errors import AuthenticationFailedError, ConnectionFailedError, RequestFailedError
+
+
+async def used(host: str, port: int, with_settings: ConnectionSettings) -> None:
+    """Opens a connection, uses and closes it."""
+    connection = await Connection.open(host, port, with_settings)
+    try:
+        await connection.send(HEARTBEAT_REQUEST, timeout=SOON)
+    finally:
+        connection.close()
+        await connection.wait_closed()
+
+
+def closed_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+# --- names and addresses -------------------------------------------------------------------
+
+
+@on_loop
+async def test_a_refused_connection_is_named() -> None:
+    port = closed_port()
+    with pytest.raises(ConnectionFailedError, match="connection refused") as caught:
+        await used("127.0.0.1", port, settings())
+    assert str(caught.value).startswith(f"127.0.0.1:{port}: ")
+    assert "advertised.listeners" in str(caught.value)
+
+
+def resolves_to(monkeypatch: pytest.MonkeyPatch, *found: tuple[socket.AddressFamily, Any]) -> None:
+    monkeypatch.setattr(
+        socket,
+        "getaddrinfo",
+        lambda *_: [(family, socket.SOCK_STREAM, 6, "", address) for family, address in found],
+    )
+
+
+def test_a_name_that_does_not_resolve_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    @on_loop
+    async def run() -> None:
+        with pytest.raises(ConnectionFailedError, match="Name or service not known") as caught:
+            await used("no.such.host", 9092, settings())
+        assert str(caught.value).startswith("no.such.host:9092: ")
+
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
+    run()
+
+
+@pytest.mark.parametrize("host", ["a" * 70 + ".example", "a..b", "bad\udcffname"])
+@on_loop
+async def test_a_name_that_cannot_be_one_is_an_error_like_any_other(host: str) -> None:
+    with pytest.raises(ConnectionFailedError, match="does not resolve"):
+        await used(host, 9092, settings())
+
+
+def test_every_address_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    @on_loop
+    async def run() -> None:
+        async with FakeBroker() as broker:
+            bad = (socket.AF_INET, ("127.0.0.1", closed_port()))
+            good = (socket.AF_INET, ("127.0.0.1", broker.port))
+            resolves_to(monkeypatch, bad, good)
+            await used("two.addresses", broker.port, settings())
+            resolves_to(monkeypatch, bad, (socket.AF_INET, ("127.0.0.2", closed_port())))
+            with pytest.raises(ConnectionFailedError, match=r"127\.0\.0\.1: .*; 127\.0\.0\.2: "):
+                await used("two.addresses", broker.port, settings())
+
+    run()
+
+
+def test_an_address_that_swallows_packets_leaves_time_for_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @on_loop
+    async def run() -> None:
+        # A listener whose queue is full drops what comes: connecting to it hangs.
+        with socket.socket() as deaf, socket.socket() as first:
+            deaf.bind(("127.0.0.1", 0))
+            deaf.listen(0)
+            first.connect(deaf.getsockname())
+            async with FakeBroker() as broker:
+                resolves_to(
+                    monkeypatch,
+                    (socket.AF_INET, deaf.getsockname()),
+                    (socket.AF_INET, ("127.0.0.1", broker.port)),
+                )
+                limit = timedelta(seconds=2)
+                await used("two.addresses", broker.port, settings(connect_timeout=limit))
+
+    run()
+
+
+@pytest.mark.parametrize(
+    ("family", "asked"),
+    [("any", socket.AF_UNSPEC), ("v4", socket.AF_INET), ("v6", socket.AF_INET6)],
+)
+def test_the_address_family_is_asked_for(
+    family: str, asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    families: list[int] = []
+
+    def note(_host: str, _port: int, wanted: int, _kind: int) -> list[Any]:
+        families.append(wanted)
+        return []
+
+    @on_loop
+    async def run() -> None:
+        with pytest.raises(ConnectionFailedError, match="no address of the family"):
+            await used("some.host", 9092, settings(address_family=family))
+
+    monkeypatch.setattr(socket, "getaddrinfo", note)
+    run()
+    assert families == [asked]
+
+
+@pytest.mark.parametrize(("keepalive", "nagle_disable"), [(True, True), (False, False)])
+@on_loop
+async def test_socket_options_are_set(keepalive: bool, nagle_disable: bool) -> None:
+    async with FakeBroker() as broker:
+        connection = await Connection.open(
+            *broker.address, settings(keepalive=keepalive, nagle_disable=nagle_disable)
+        )
+        transport = connection._wire._transport
+        assert transport is not None
+        sock = transport.get_extra_info("socket")
+        assert bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)) == keepalive
+        assert bool(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)) == nagle_disable
+        connection.close()
+        await connection.wait_closed()
+
+
+# --- TLS -----------------------------------------------------------------------------------
+
+
+def tls(**changes: Any) -> ConnectionSettings:
+    return settings(tls=TlsSettings(**{"ca_pem": authority_pem(), **changes}))
+
+
+async def refusal(broker: FakeBroker, with_settings: ConnectionSettings) -> RequestFailedError:
+    with pytest.raises(RequestFailedError) as caught:
+        await used(*broker.address, with_settings)
+    assert str(caught.value).startswith(f"127.0.0.1:{broker.port}: ")
+    return caught.value
+
+
+@on_loop
+async def test_tls_with_a_trusted_certificate() -> None:
+    async with FakeBroker(tls=broker_context()) as broker:
+        await used(*broker.address, tls())
+
+
+@on_loop
+async def test_a_certificate_of_another_host_is_refused_unless_allowed() -> None:
+    async with FakeBroker(tls=broker_context(broker_certificate(name="other.host"))) as broker:
+        error = await refusal(broker, tls())
+        assert isinstance(error, AuthenticationFailedError)
+        assert "ssl.endpoint.identification.algorithm" in str(error)
+        await used(*broker.address, tls(check_hostname=False))
+
+
+@on_loop
+async def test_an_unknown_authority_is_refused_unless_allowed() -> None:
+    async with FakeBroker(tls=broker_context(broker_certificate(known=False))) as broker:
+        error = await refusal(broker, tls())
+        assert isinstance(error, AuthenticationFailedError)
+        assert "ssl.ca.location" in str(error)
+        await used(*broker.address, tls(verify=False))
+
+
+@on_loop
+async def test_an_expired_certificate_is_refused() -> None:
+    async with FakeBroker(tls=broker_context(broker_certificate(expired=True))) as broker:
+        error = await refusal(broker, tls())
+        assert isinstance(error, AuthenticationFailedError)
+        assert "expired" in str(error)
+        assert "clock" in str(error)
+
+
+@on_loop
+async def test_a_client_certificate_is_shown_from_strings() -> None:
+    async with FakeBroker(tls=broker_context(demands_client=True)) as broker:
+        await used(
+            *broker.address,
+            tls(
+                certificate_pem=certificate_pem(client_certificate()),
+                key_pem=key_pem(client_certificate()),
+            ),
+        )
+
+
+@contextlib.contextmanager
+def strict_listener(context: ssl.SSLContext) -> Iterator[tuple[str, int]]:
+    """A TLS listener that says why it refuses a client. asyncio's own drop the alert."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def refuse() -> None:
+            visitor, _ = listener.accept()
+            with context.wrap_socket(
+                visitor, server_side=True, do_handshake_on_connect=False
+            ) as encrypted:
+                with pytest.raises(ssl.SSLError):
+                    encrypted.do_handshake()
+                # Were it closed at once, the client's next write would destroy the alert.
+                with contextlib.suppress(ConnectionError):
+                    while socket.socket.recv(encrypted, 1024):
+                        pass
+
+        thread = threading.Thread(target=refuse)
+        thread.start()
+        yield listener.getsockname()
+        thread.join()
+
+
+async def alerted(context: ssl.SSLContext, with_settings: ConnectionSettings) -> str:
+    """The text with which a broker's TLS alert reaches the user."""
+    with strict_listener(context) as address:
+        with pytest.raises(AuthenticationFailedError) as caught:
+            await used(*address, with_settings)
+        return str(caught.value)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@on_loop
+async def test_a_missing_client_certificate_is_named(version: ssl.TLSVersion) -> None:
+    """In TLS 1.3 the refusal comes after the client's handshake is complete."""
+    context = broker_context(demands_client=True)
+    context.maximum_version = version
+    assert "ssl.certificate.location" in await alerted(context, tls())
+
+
+@on_loop
+async def test_a_client_certificate_that_the_broker_does_not_know_is_named() -> None:
+    unknown = stranger().issue_cert("client.example")
+    shown = tls(certificate_pem=certificate_pem(unknown), key_pem=key_pem(unknown))
+    assert "unknown ca" in await alerted(broker_context(demands_client=True), shown)
+
+
+@on_loop
+async def test_a_broker_that_refuses_a_client_without_a_word_is_doubted() -> None:
+    async with FakeBroker(tls=broker_context(demands_client=True)) as broker:
+        error = await refusal(broker, tls())
+        assert isinstance(error, ConnectionFailedError)
+        assert "ssl.certificate.location" in str(error)
+
+
+@on_loop
+async def test_no_common_cipher_is_named() -> None:
+    context = broker_context()
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers("ECDHE-ECDSA-AES256-GCM-SHA384")
+    assert "ciphers" in await alerted(context, tls(cipher_suites="ECDHE-ECDSA-AES128-SHA256"))
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\0\0\x04abcd"])
+@on_loop
+async def test_tls_spoken_to_a_plaintext_port_is_named(answer: bytes) -> None:
+    async def script(visitor: Visitor) -> None:
+        visitor.raw(answer)
+        await visitor.sent()
+
+    async with FakeBroker(script) as broker:
+        error = await refusal(broker, tls())
+        assert isinstance(error, ConnectionFailedError)
+        assert "plaintext listener" in str(error)
+
+
+@on_loop
+async def test_plaintext_spoken_to_a_tls_port_is_named() -> None:
+    async with FakeBroker(tls=broker_context()) as broker:
+        error = await refusal(broker, settings())
+        assert isinstance(error, ConnectionFailedError)
+        assert "security.protocol to SSL" in str(error)
+
+
+@on_loop
+async def test_a_tls_handshake_that_hangs_is_limited() -> None:
+    async def script(visitor: Visitor) -> None:
+        await visitor.left()
+
+    async with FakeBroker(script) as broker:
+        limited = settings(
+            tls=TlsSettings(ca_pem=authority_pem()), connect_timeout=timedelta(milliseconds=50)
+        )
+        error = await refusal(broker, limited)
+        assert isinstance(error, ConnectionFailedError)
+        assert "TLS handshake" in str(error)
+
+
+def revocations(*serials: int) -> str:
+    """A revocation list of the authority's."""
+    ca = authority()
+    issuer = x509.load_pem_x509_certificate(ca.cert_pem.bytes())
+    key = serialization.load_pem_private_key(ca.private_key_pem.bytes(), None)
+    now = datetime.datetime.now(datetime.UTC)
+    builder = (
+        x509.CertificateRevocationListBuilder()
+        .issuer_name(issuer.subject)
+        .last_update(now - datetime.timedelta(days=1))
+        .next_update(now + datetime.timedelta(days=1))
+    )
+    for serial in serials:
+        builder = builder.add_revoked_certificate(
+            x509.RevokedCertificateBuilder()
+            .serial_number(serial)
+            .revocation_date(now - datetime.timedelta(days=1))
+            .build()
+        )
+    signed = builder.sign(key, hashes.SHA256())  # type: ignore[arg-type]  # trustme's kind of key
+    return signed.public_bytes(serialization.Encoding.PEM).decode()
+
+
+@on_loop
+async def test_a_revoked_certificate_is_refused(tmp_path: Path) -> None:
+    certificate = x509.load_pem_x509_certificate(broker_certificate().cert_chain_pems[0].bytes())
+    file = tmp_path / "crl.pem"
+    async with FakeBroker(tls=broker_context()) as broker:
+        file.write_text(revocations())
+        await used(*broker.address, tls(crl_location=str(file)))
+        file.write_text(revocations(certificate.serial_number))
+        error = await refusal(broker, tls(crl_location=str(file)))
+        assert isinstance(error, AuthenticationFailedError)
+        assert "revoked" in str(error)
+
+
+@on_loop
+async def test_a_cancelled_tls_handshake_leaves_no_socket() -> None:
+    arrived, gone = asyncio.Event(), asyncio.Event()
+
+    async def script(visitor: Visitor) -> None:
+        arrived.set()
+        await visitor.left()
+        gone.set()
+
+    async with FakeBroker(script) as broker:
+        opening = asyncio.create_task(Connection.open(*broker.address, tls()))
+        await arrived.wait()
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        await gone.wait()

@@ -1,0 +1,369 @@
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import socket
+import ssl
+import threading
+import urllib.parse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+from broker_certificates import authority_pem, broker_context
+from broker_harness import on_loop
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka_coop.broker.oauth import (
+    CachedTokens,
+    Token,
+    _jwt_expiry,
+    callback_tokens,
+    oidc_tokens,
+)
+from kafka_coop.config import OidcSettings
+from kafka_coop.errors import (
+    AuthenticationFailedError,
+    ConfigurationError,
+    ConnectionFailedError,
+    RequestFailedError,
+)
+
+SECRET = "hush-hush"
+
+
+class WallClock:
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+# --- the cache -----------------------------------------------------------------------------
+
+
+class Source:
+    """Tokens that live for 100 s, numbered; or a failure."""
+
+    def __init__(self, clock: WallClock) -> None:
+        self.fetched = 0
+        self.failure: RequestFailedError | None = None
+        self._clock = clock
+
+    def __call__(self) -> Token:
+        self.fetched += 1
+        if self.failure is not None:
+            raise self.failure
+        return Token(value=f"token-{self.fetched}", expires_at=self._clock.now + 100)
+
+
+@on_loop
+async def test_a_token_serves_for_80_percent_of_its_life() -> None:
+    clock = WallClock()
+    source = Source(clock)
+    tokens = CachedTokens(source, wall_clock=clock)
+    for passed, expected in [(0, 1), (79, 1), (1, 2), (79, 2), (1, 3)]:
+        clock.now += passed
+        assert (await tokens.token()).value == f"token-{expected}"
+
+
+@on_loop
+async def test_callers_share_a_fetch() -> None:
+    clock = WallClock()
+    source = Source(clock)
+    tokens = CachedTokens(source, wall_clock=clock)
+    got = await asyncio.gather(*(tokens.token() for _ in range(5)))
+    assert {each.value for each in got} == {"token-1"}
+    assert source.fetched == 1
+
+
+@on_loop
+async def test_a_failed_refresh_leaves_the_old_token_until_it_expires() -> None:
+    clock = WallClock()
+    source = Source(clock)
+    tokens = CachedTokens(source, wall_clock=clock)
+    await tokens.token()
+    source.failure = ConnectionFailedError("down")
+    clock.now += 85
+    assert (await tokens.token()).value == "token-1"
+    assert (await tokens.token()).value == "token-1"
+    assert source.fetched == 2, "not asked again at once"
+    clock.now += 10
+    assert (await tokens.token()).value == "token-1"
+    assert source.fetched == 3
+    clock.now += 5
+    with pytest.raises(ConnectionFailedError, match="down"):
+        await tokens.token()
+    source.failure = None
+    assert (await tokens.token()).value == "token-5"
+
+
+@pytest.mark.parametrize("life", [0.0, -5.0, float("nan")])
+@on_loop
+async def test_a_token_that_comes_expired_is_refused(life: float) -> None:
+    clock = WallClock()
+    tokens = CachedTokens(lambda: Token(value="t", expires_at=clock.now + life), wall_clock=clock)
+    with pytest.raises(AuthenticationFailedError, match="clock"):
+        await tokens.token()
+
+
+# --- oauth_cb ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "extensions"),
+    [
+        (("t", 5), {}),
+        (("t", 5.0, "principal"), {}),
+        (("t", 5.0, None, None), {}),
+        (("t", 5.0, "principal", {"a": "b"}), {"a": "b"}),
+    ],
+)
+def test_the_callback_gets_its_configuration_and_returns_what_confluents_does(
+    answer: tuple[Any, ...], extensions: dict[str, str]
+) -> None:
+    configs: list[str] = []
+
+    def callback(config: str) -> tuple[Any, ...]:
+        configs.append(config)
+        return answer
+
+    token = callback_tokens(callback, "principal=me")()
+    assert (token.value, token.expires_at, token.extensions) == ("t", 5.0, extensions)
+    assert configs == ["principal=me"]
+
+
+@pytest.mark.parametrize(
+    "answer", [None, "t", (), (SECRET,), (SECRET, "soon"), (5, SECRET), (SECRET, 5, "p", ["x"])]
+)
+def test_a_callback_that_returns_nonsense_is_told_the_contract(answer: Any) -> None:
+    with pytest.raises(AuthenticationFailedError, match="must return") as caught:
+        callback_tokens(lambda _: answer, "")()
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("error", [RuntimeError(SECRET), StopIteration(SECRET), SystemExit(1)])
+@on_loop
+async def test_a_callback_that_raises_fails_the_authentication(error: BaseException) -> None:
+    def callback(_: str) -> tuple[Any, ...]:
+        raise error
+
+    tokens = CachedTokens(callback_tokens(callback, ""), wall_clock=WallClock())
+    with pytest.raises(AuthenticationFailedError, match=type(error).__name__) as caught:
+        await tokens.token()
+    assert caught.value.__cause__ is error
+    assert SECRET not in str(caught.value)
+
+
+def test_a_token_is_not_shown() -> None:
+    token = Token(value=SECRET, expires_at=1.0, extensions={"a": SECRET})
+    assert SECRET not in repr(token)
+
+
+# --- OIDC ----------------------------------------------------------------------------------
+
+
+class Endpoint:
+    """A token endpoint; ``answers`` holds what it says next, as status and body."""
+
+    def __init__(self, server: HTTPServer, scheme: str) -> None:
+        self.url = f"{scheme}://127.0.0.1:{server.server_address[1]}/token"
+        self.requests: list[tuple[dict[str, str], dict[str, list[str]]]] = []
+        self.answer: tuple[int, bytes] = (200, b"")
+        self.headers: dict[str, str] = {}
+
+
+@contextmanager
+def endpoint(*, tls: ssl.SSLContext | None = None) -> Iterator[Endpoint]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:  # noqa: N802  # http.server's name
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            form = urllib.parse.parse_qs(body.decode())
+            there.requests.append((dict(self.headers), form))
+            status, content = there.answer
+            self.send_response(status)
+            for name, value in there.headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    class Server(HTTPServer):
+        def handle_error(self, *_: object) -> None:
+            """A client that breaks the handshake off is no news."""
+
+        def get_request(self) -> tuple[socket.socket, Any]:
+            accepted, address = super().get_request()
+            return (tls.wrap_socket(accepted, server_side=True) if tls else accepted), address
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        there = Endpoint(server, "https" if tls else "http")
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield there
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def oidc(there: Endpoint, **changes: Any) -> Callable[[], Token]:
+    values = {
+        "token_endpoint_url": there.url,
+        "client_id": "me",
+        "client_secret": SECRET,
+        **changes,
+    }
+    return oidc_tokens(OidcSettings(**values), wall_clock=WallClock())
+
+
+def jwt(claims: object) -> str:
+    middle = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
+    return f"e30.{middle}.c2ln"
+
+
+def test_client_credentials_are_exchanged_for_a_token() -> None:
+    with endpoint() as there:
+        there.answer = (200, b'{"access_token": "t", "expires_in": 300, "token_type": "Bearer"}')
+        token = oidc(there, scope="a b", extensions={"logicalCluster": "lkc"})()
+    assert (token.value, token.expires_at) == ("t", 1_000_300.0)
+    assert token.extensions == {"logicalCluster": "lkc"}
+    ((headers, form),) = there.requests
+    assert form == {"grant_type": ["client_credentials"], "scope": ["a b"]}
+    basic = headers["Authorization"].removeprefix("Basic ")
+    assert base64.b64decode(basic).decode() == f"me:{SECRET}"
+
+
+@pytest.mark.parametrize(
+    ("body", "expires_at"),
+    [
+        ({"access_token": jwt({"exp": 2_000_000}), "expires_in": "60"}, 1_000_060.0),
+        ({"access_token": jwt({"exp": 2_000_000})}, 2_000_000.0),
+    ],
+)
+def test_a_life_is_found_in_the_answer_or_in_the_token(
+    body: dict[str, Any], expires_at: float
+) -> None:
+    with endpoint() as there:
+        there.answer = (200, json.dumps(body).encode())
+        assert oidc(there)().expires_at == expires_at
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "no access_token"),
+        (b"<html>", "no access_token"),
+        (b"[]", "no access_token"),
+        (b'{"access_token": 5}', "no access_token"),
+        (b'{"access_token": "hush"}', "no expires_in"),
+        (b'{"access_token": "a.!.b"}', "no expires_in"),
+        (b'{"access_token": "a.\xc3\xa4.b"}', "no expires_in"),
+        (f'{{"access_token": "{jwt([])}"}}'.encode(), "no expires_in"),
+        (b'{"access_token": "hush", "expires_in": "soon"}', "no expires_in"),
+        (b'{"access_token": "hush", "expires_in": 1e999}', "no expires_in"),
+    ],
+)
+def test_an_answer_without_a_token_is_named(body: bytes, said: str) -> None:
+    with endpoint() as there:
+        there.answer = (200, body)
+        with pytest.raises(AuthenticationFailedError, match=said) as caught:
+            oidc(there)()
+    assert there.url in str(caught.value)
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, AuthenticationFailedError),
+        (401, AuthenticationFailedError),
+        (429, ConnectionFailedError),
+        (503, ConnectionFailedError),
+    ],
+)
+def test_a_refusal_is_told_in_the_endpoints_words(status: int, kind: type[Exception]) -> None:
+    with endpoint() as there:
+        said = {"error": "invalid_client", "error_description": f"wrong\nsecret {SECRET}"}
+        there.answer = (status, json.dumps(said).encode())
+        with pytest.raises(kind, match=rf"{status}: invalid_client: wrong secret \*\*\*"):
+            oidc(there)()
+        there.answer = (status, b"<html>")
+        with pytest.raises(kind, match=f"answered {status}"):
+            oidc(there)()
+
+
+def test_a_redirect_is_not_followed_with_the_secret() -> None:
+    with endpoint() as there, endpoint() as elsewhere:
+        there.answer = (302, b"")
+        there.headers = {"Location": elsewhere.url}
+        with pytest.raises(AuthenticationFailedError, match="302"):
+            oidc(there)()
+        assert elsewhere.requests == []
+
+
+def test_an_endpoint_that_is_not_there_is_named() -> None:
+    with endpoint() as there:
+        pass
+    with pytest.raises(ConnectionFailedError, match="refused"):
+        oidc(there)()
+
+
+def test_tls_to_the_endpoint_has_its_own_authorities() -> None:
+    with endpoint(tls=broker_context()) as there:
+        there.answer = (200, b'{"access_token": "t", "expires_in": 300}')
+        assert oidc(there, https_ca_pem=authority_pem())().value == "t"
+        with pytest.raises(AuthenticationFailedError, match=r"https\.ca\.location"):
+            oidc(there)()
+
+
+@pytest.mark.parametrize("url", ["ftp://host/token", "file:///etc/passwd", "token"])
+def test_other_schemes_are_refused(url: str) -> None:
+    settings = OidcSettings(token_endpoint_url=url, client_id="me", client_secret=SECRET)
+    with pytest.raises(ConfigurationError, match="http"):
+        oidc_tokens(settings, wall_clock=WallClock())
+
+
+def test_an_unreadable_authority_of_the_endpoint_is_named() -> None:
+    settings = OidcSettings(
+        token_endpoint_url="https://h/t",
+        client_id="me",
+        client_secret=SECRET,
+        https_ca_location="/no/such/file",
+    )
+    with pytest.raises(ConfigurationError, match=r"https\.ca") as caught:
+        oidc_tokens(settings, wall_clock=WallClock())
+    assert caught.value.key == "https.ca.location"
+    assert SECRET not in repr(settings)
+
+
+@given(st.text(max_size=30))
+def test_any_text_may_be_a_token_without_harm(text: str) -> None:
+    assert _jwt_expiry(f"a.{text}.b") is None
+
+
+@on_loop
+async def test_nothing_secret_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    clock = WallClock()
+    with endpoint() as there:
+        there.answer = (200, b'{"access_token": "hush-token", "expires_in": 100}')
+        source = oidc_tokens(
+            OidcSettings(token_endpoint_url=there.url, client_id="me", client_secret=SECRET),
+            wall_clock=clock,
+        )
+        tokens = CachedTokens(source, wall_clock=clock)
+        await tokens.token()
+        clock.now += 90
+        there.answer = (500, json.dumps({"error": SECRET}).encode())
+        await tokens.token()
+    assert "not refreshed" in caplog.text
+    assert "hush" not in caplog.text

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka_coop.broker.sasl import Conversation, advance, oauthbearer, plain, scram
+from kafka_coop.errors import AuthenticationFailedError
+from scramp import ScramMechanism  # type: ignore[import-untyped]  # annotated nowhere
+
+SCRAM = ["SCRAM-SHA-256", "SCRAM-SHA-512"]
+ascii_text = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=20)
+
+
+def server(mechanism: str, username: str, password: str) -> Any:
+    mech = ScramMechanism(mechanism)
+    stored = {username: mech.make_auth_info(password)}
+    return mech.make_server(lambda user: stored.get(user))
+
+
+def spoken(conversation: Conversation, challenge: bytes | None) -> bytes:
+    message = advance(conversation, challenge)
+    assert message is not None
+    return message
+
+
+def test_plain_says_all_at_once_and_is_content() -> None:
+    conversation = plain("bär", "s3cret")
+    assert advance(conversation, None) == "\0bär\0s3cret".encode()
+    assert advance(conversation, b"") is None
+
+
+@pytest.mark.parametrize(("username", "password"), [("a\0b", "p"), ("a", "p\0q")])
+def test_plain_cannot_carry_nul(username: str, password: str) -> None:
+    with pytest.raises(AuthenticationFailedError, match="NUL") as caught:
+        advance(plain(username, password), None)
+    assert "p\0q" not in str(caught.value)
+
+
+@given(st.sampled_from(SCRAM), ascii_text, ascii_text)
+def test_scram_convinces_a_server_and_is_convinced(
+    mechanism: str, username: str, password: str
+) -> None:
+    broker = server(mechanism, username, password)
+    conversation = scram(mechanism, username, password)
+    broker.set_client_first(spoken(conversation, None).decode())
+    broker.set_client_final(spoken(conversation, broker.get_server_first().encode()).decode())
+    assert advance(conversation, broker.get_server_final().encode()) is None
+
+
+@pytest.mark.parametrize("mechanism", SCRAM)
+def test_scram_refuses_a_server_that_does_not_know_the_password(mechanism: str) -> None:
+    conversation = scram(mechanism, "u", "s3cret")
+    real = server(mechanism, "u", "s3cret")
+    real.set_client_first(spoken(conversation, None).decode())
+    spoken(conversation, real.get_server_first().encode())
+    with pytest.raises(AuthenticationFailedError, match="signature") as caught:
+        advance(conversation, b"v=AAAA")
+    assert "s3cret" not in str(caught.value)
+
+
+@given(st.binary(max_size=60), st.sampled_from(SCRAM))
+def test_scram_survives_any_first_answer(answer: bytes, mechanism: str) -> None:
+    conversation = scram(mechanism, "u", "p")
+    advance(conversation, None)
+    with pytest.raises(AuthenticationFailedError, match=mechanism):
+        advance(conversation, answer)
+
+
+def test_scram_refuses_a_nonce_that_is_not_ours() -> None:
+    conversation = scram("SCRAM-SHA-256", "u", "p")
+    advance(conversation, None)
+    with pytest.raises(AuthenticationFailedError, match="nonce"):
+        advance(conversation, b"r=someoneelses,s=QUFBQUFBQUFBQUFBQUFBQQ==,i=4096")
+
+
+def test_scram_says_that_saslprep_prohibits_a_character() -> None:
+    with pytest.raises(AuthenticationFailedError, match="SCRAM-SHA-256 failed") as caught:
+        advance(scram("SCRAM-SHA-256", "u", "hidden\x07"), None)
+    assert "hidden" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("extensions", "expected"),
+    [
+        ({}, b"n,,\x01auth=Bearer t0k.en\x01\x01"),
+        ({"b": "2", "a": "x y"}, b"n,,\x01auth=Bearer t0k.en\x01a=x y\x01b=2\x01\x01"),
+    ],
+)
+def test_oauthbearer_carries_token_and_extensions(
+    extensions: Mapping[str, str], expected: bytes
+) -> None:
+    conversation = oauthbearer("t0k.en", extensions)
+    assert advance(conversation, None) == expected
+    assert advance(conversation, b"") is None
+
+
+def test_oauthbearer_reads_the_refusal_then_lets_the_broker_fail() -> None:
+    conversation = oauthbearer("t0ken", {})
+    advance(conversation, None)
+    assert advance(conversation, b'{"status":"invalid_token","scope":"kafka"}') == b"\x01"
+    with pytest.raises(AuthenticationFailedError, match="status='invalid_token'") as caught:
+        advance(conversation, b"")
+    assert "t0ken" not in str(caught.value)
+
+
+@given(st.binary(min_size=1, max_size=40) | st.sampled_from([b"[]", b"{}", b"[" * 100_000]))
+def test_oauthbearer_survives_any_refusal(challenge: bytes) -> None:
+    conversation = oauthbearer("t", {})
+    advance(conversation, None)
+    assert advance(conversation, challenge) == b"\x01"
+    with pytest.raises(AuthenticationFailedError, match="refused"):
+        advance(conversation, b"")
+
+
+@pytest.mark.parametrize(
+    ("token", "extensions"),
+    [
+        ("", {}),
+        ("a\x01b", {}),
+        ("a b", {}),
+        ("tökén", {}),
+        ("t", {"auth": "x"}),
+        ("t", {"a1": "x"}),
+        ("t", {"a": "x\x01auth=y"}),
+        ("t", {"a": ""}),
+    ],
+)
+def test_oauthbearer_cannot_be_made_to_say_something_else(
+    token: str, extensions: Mapping[str, str]
+) -> None:
+    with pytest.raises(AuthenticationFailedError):
+        advance(oauthbearer(token, extensions), None)

@@ -1,0 +1,180 @@
+"""The context: what it loads and what it refuses. Handshakes are in test_broker_dial.py."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from broker_certificates import (
+    authority,
+    authority_pem,
+    certificate_pem,
+    client_certificate,
+    key_pem,
+)
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import pkcs12
+from cryptography.x509 import load_pem_x509_certificate
+from kafka_coop.broker.tls import ssl_context
+from kafka_coop.config import TlsSettings
+from kafka_coop.errors import ConfigurationError
+
+CERTIFICATE = certificate_pem(client_certificate())
+KEY = key_pem(client_certificate())
+
+
+def encrypted(key: str, password: str) -> str:
+    return (
+        serialization.load_pem_private_key(key.encode(), None)
+        .private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(password.encode()),
+        )
+        .decode()
+    )
+
+
+def keystore(password: str) -> bytes:
+    key = serialization.load_pem_private_key(KEY.encode(), None)
+    assert isinstance(key, pkcs12.PKCS12PrivateKeyTypes)
+    return pkcs12.serialize_key_and_certificates(
+        b"client",
+        key,
+        load_pem_x509_certificate(CERTIFICATE.encode()),
+        None,
+        serialization.BestAvailableEncryption(password.encode()),
+    )
+
+
+def refusal(settings: TlsSettings) -> ConfigurationError:
+    with pytest.raises(ConfigurationError) as caught:
+        ssl_context(settings)
+    return caught.value
+
+
+def test_by_default_everything_is_checked() -> None:
+    context = ssl_context(TlsSettings())
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert context.check_hostname
+    assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
+
+
+def test_the_host_name_check_can_be_given_up_alone() -> None:
+    context = ssl_context(TlsSettings(check_hostname=False))
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert not context.check_hostname
+
+
+def test_verification_can_be_given_up() -> None:
+    context = ssl_context(TlsSettings(verify=False))
+    assert context.verify_mode is ssl.CERT_NONE
+    assert not context.check_hostname
+
+
+def test_own_authorities_replace_the_systems(tmp_path: Path) -> None:
+    file = tmp_path / "ca.pem"
+    file.write_text(authority_pem())
+    for settings in (TlsSettings(ca_location=str(file)), TlsSettings(ca_pem=authority_pem())):
+        assert len(ssl_context(settings).get_ca_certs()) == 1
+
+
+def test_a_directory_of_authorities_is_taken(tmp_path: Path) -> None:
+    ssl_context(TlsSettings(ca_location=str(tmp_path)))
+
+
+@pytest.mark.parametrize("key", ["ca_location", "certificate_location", "crl_location"])
+def test_a_missing_file_is_named_with_its_key(key: str) -> None:
+    error = refusal(TlsSettings(**{key: "/no/such/file.pem"}))
+    assert error.key == "ssl." + key.replace("_", ".")
+    assert "/no/such/file.pem" in str(error)
+    assert "No such file" in str(error)
+
+
+def test_a_pem_string_that_is_none_is_refused() -> None:
+    assert refusal(TlsSettings(ca_pem="nonsense")).key == "ssl.ca.pem"
+    error = refusal(TlsSettings(certificate_pem="nonsense", key_pem="s3cret"))
+    assert error.key == "ssl.certificate.location"
+    assert "s3cret" not in str(error)
+
+
+def test_a_key_without_its_certificate_is_refused() -> None:
+    assert "without its certificate" in str(refusal(TlsSettings(key_pem=KEY)))
+
+
+def test_a_key_of_another_certificate_is_refused() -> None:
+    other = key_pem(authority().issue_cert("other.example"))
+    error = refusal(TlsSettings(certificate_pem=CERTIFICATE, key_pem=other))
+    assert "does not belong" in str(error)
+
+
+def test_an_encrypted_key_asks_for_its_password_and_not_on_the_terminal() -> None:
+    key = encrypted(KEY, "open sesame")
+    error = refusal(TlsSettings(certificate_pem=CERTIFICATE, key_pem=key))
+    assert error.key == "ssl.key.password"
+    wrong = refusal(
+        TlsSettings(certificate_pem=CERTIFICATE, key_pem=key, key_password="hidden-guess")
+    )
+    assert "ssl.key.password is wrong" in str(wrong)
+    assert "hidden-guess" not in str(wrong)
+    ssl_context(TlsSettings(certificate_pem=CERTIFICATE, key_pem=key, key_password="open sesame"))
+
+
+def test_a_certificate_in_a_file_may_have_its_key_in_a_string(tmp_path: Path) -> None:
+    file = tmp_path / "client.pem"
+    file.write_text(CERTIFICATE)
+    ssl_context(TlsSettings(certificate_location=str(file), key_pem=KEY))
+    file.write_text(KEY + CERTIFICATE)
+    ssl_context(TlsSettings(certificate_location=str(file)))
+
+
+def test_without_memory_files_a_private_file_serves_and_is_gone_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes = []
+    load = ssl.SSLContext.load_cert_chain
+
+    def watched(self: ssl.SSLContext, certificate: str, *rest: str, **more: object) -> None:
+        modes.append((Path(certificate).parent, Path(certificate).stat().st_mode & 0o777))
+        load(self, certificate, *rest, **more)  # type: ignore[arg-type]  # passed through
+
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", watched)
+    ssl_context(TlsSettings(certificate_pem=CERTIFICATE, key_pem=KEY))
+    assert modes == [(tmp_path, 0o600)]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_keystore_is_opened(tmp_path: Path) -> None:
+    file = tmp_path / "client.p12"
+    file.write_bytes(keystore("open sesame"))
+    ssl_context(TlsSettings(keystore_location=str(file), keystore_password="open sesame"))
+    error = refusal(TlsSettings(keystore_location=str(file), keystore_password="hidden-guess"))
+    assert error.key == "ssl.keystore.location"
+    assert "hidden-guess" not in str(error)
+
+
+def test_a_keystore_without_cryptography_names_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives", None)
+    error = refusal(TlsSettings(keystore_location=str(tmp_path / "client.p12")))
+    assert "'cryptography'" in str(error)
+    assert "openssl pkcs12" in str(error)
+
+
+def test_cipher_suites_are_checked() -> None:
+    names = [c["name"] for c in ssl_context(TlsSettings(cipher_suites="AES128-SHA")).get_ciphers()]
+    assert "AES128-SHA" in names
+    assert refusal(TlsSettings(cipher_suites="NO-SUCH")).key == "ssl.cipher.suites"
+
+
+def test_secrets_are_not_shown() -> None:
+    settings = TlsSettings(key_pem=KEY, key_password="pw-hidden", keystore_password="ks-hidden")
+    assert "hidden" not in repr(settings)
+    assert "PRIVATE" not in repr(settings)
