@@ -191,6 +191,7 @@ def _decode(members: Mapping[str, bytes], instance_ids: Mapping[str, str | None]
     draining: dict[str, Subscription] = {}
     loads: dict[str, Mapping[TopicPartition, float]] = {}
     warnings: list[str] = []
+    split = _SplitMarks()
     for member, subscription in decode_subscriptions(members).items():
         if isinstance(subscription, MalformedDataError):
             warnings.append(
@@ -198,22 +199,46 @@ def _decode(members: Mapping[str, bytes], instance_ids: Mapping[str, str | None]
             )
             subscriptions[member] = Subscription(instance_id=instance_ids.get(member))
             continue
-        user_data, marks = split_marks(subscription.user_data)
-        instance_id = instance_ids.get(member)
-        if marks is not None or instance_id is not None:
-            subscription = replace(subscription, user_data=user_data, instance_id=instance_id)  # noqa: PLW2901  # the same subscription, completed
-        subscriptions[member] = subscription
-        if isinstance(marks, SubscriptionMarks):
-            if marks.draining:
-                draining[member] = replace(subscription, topics=())
-            if marks.load:
-                loads[member] = marks.load
+        user_data, marks = split[subscription.user_data]
+        complete = Subscription(
+            topics=subscription.topics,
+            owned=subscription.owned,
+            generation=subscription.generation,
+            user_data=user_data,
+            rack=subscription.rack,
+            instance_id=instance_ids.get(member),
+        )
+        subscriptions[member] = complete
+        if marks.draining:
+            draining[member] = replace(complete, topics=())
+        if marks.load:
+            loads[member] = marks.load
     return _Decoded(
         subscriptions=subscriptions,
         planned=subscriptions | draining,
         loads=loads,
         warnings=_at_most(warnings, _MOST_WARNINGS),
     )
+
+
+class _SplitMarks(dict[bytes | None, tuple[bytes | None, SubscriptionMarks]]):
+    """Takes the marks off user data; members who send the same have it done once.
+
+    There are two trailers at most: the member's, and its strategy's (a load) before it. Marks of
+    an assignment, which some clients send back, count for nothing.
+    """
+
+    def __missing__(self, data: bytes | None) -> tuple[bytes | None, SubscriptionMarks]:
+        found = SubscriptionMarks()
+        user_data = data
+        for _ in range(2):
+            user_data, marks = split_marks(user_data)
+            if isinstance(marks, SubscriptionMarks):
+                found = SubscriptionMarks(
+                    draining=found.draining or marks.draining, load=found.load or marks.load
+                )
+        self[data] = user_data, found
+        return user_data, found
 
 
 # --- validate claims -----------------------------------------------------------------------
@@ -261,7 +286,8 @@ def _transfers(plan: Plan) -> Flags:
     others = owned.claimants.copy()
     own = planned[owned.claims.position] == owned.claims.member
     others[owned.claims.position[own]] -= 1
-    return (planned != NOBODY) & (planned != owned.owner) & (others > 0)
+    waits: Flags = (planned != NOBODY) & (planned != owned.owner) & (others > 0)
+    return waits
 
 
 def _revocations(snapshot: Snapshot, granted: Ints) -> bool:
@@ -278,21 +304,17 @@ def _encode(strategy: Assignor, plan: Plan, granted: Ints, *, follow_up: bool) -
     marks = AssignmentMarks(
         follow_up=follow_up, heartbeat_interval=suggested_heartbeat_interval(len(members))
     )
-    marked: dict[bytes, bytes] = {}
-
-    def mark(user_data: bytes) -> bytes:
-        if strategy.name in _UNMARKED:
-            return user_data
-        known = marked.get(user_data)
-        if known is None:
-            known = marked[user_data] = append_marks(user_data, marks)
-        return known
-
     granting = Plan(plan.snapshot, granted)
+    marked = {}
+    for member in members:
+        user_data = plan.data_for(member)
+        if user_data not in marked:
+            unmarked = strategy.name in _UNMARKED
+            marked[user_data] = user_data if unmarked else append_marks(user_data, marks)
     return encode_assignments(
         {
             member: Assignment(
-                partitions=granting[member].partitions, user_data=mark(plan.data_for(member))
+                partitions=granting.partitions[member], user_data=marked[plan.data_for(member)]
             )
             for member in members
         }

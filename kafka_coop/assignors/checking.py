@@ -49,13 +49,12 @@ def checked(snapshot: Snapshot, plan: GroupAssignment) -> Plan:
 
 
 def _assignment_of(member: str, plan: GroupAssignment) -> Assignment:
-    assignment = plan.get(member, Assignment())
-    if not (
-        isinstance(assignment, Assignment)
-        and isinstance(assignment.partitions, Partitions)
-        and isinstance(assignment.user_data, bytes)
-    ):
+    assignment: object = plan.get(member, Assignment())
+    if not isinstance(assignment, Assignment):
         raise TypeError(f"the assignment of member {member!r} is no Assignment: {assignment!r}")
+    fields: tuple[object, object] = assignment.partitions, assignment.user_data
+    if not (isinstance(fields[0], Partitions) and isinstance(fields[1], bytes)):
+        raise TypeError(f"the assignment of member {member!r} holds {fields!r}")
     return assignment
 
 

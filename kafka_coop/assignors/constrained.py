@@ -8,13 +8,19 @@ from kafka_coop.assignors.snapshot import Plan, snapshot_of
 from kafka_coop.assignors.uniform import balance_uniform
 from kafka_coop.types import Cluster, GroupSubscription, RebalanceProtocol
 
+_NOT_EQUAL = (
+    "constrained-cooperative-sticky: members subscribe to different topics, which this strategy "
+    "is not made for; planning as cooperative-sticky does"
+)
+
 
 class ConstrainedCooperativeSticky(RemembersGeneration):
     """For groups whose members all subscribe to the same topics.
 
     Counts differ by at most one; the fewest partitions move; the same input gives the same
-    plan; time is linear. Racks are not looked at. Where subscriptions differ after all it neither fails nor mis-assigns:
-    it plans as `CooperativeSticky` does, and the first such plan says so in its notes.
+    plan; time is linear. Racks are not looked at. Where subscriptions differ after all it
+    neither fails nor mis-assigns: it plans as `CooperativeSticky` does, and the first such plan
+    says so in its notes.
     """
 
     name = "constrained-cooperative-sticky"
@@ -32,8 +38,5 @@ class ConstrainedCooperativeSticky(RemembersGeneration):
         notes: tuple[str, ...] = ()
         if not self._told:
             self._told = True
-            notes = (
-                f"{self.name}: members subscribe to different topics, which this strategy is not "
-                "made for; planning as cooperative-sticky does",
-            )
+            notes = (_NOT_EQUAL,)
         return Plan(snapshot, balance(snapshot, snapshot.owned.owner), notes=notes)

@@ -44,7 +44,7 @@ def deal(quota: Counts, deck: Ints | None = None) -> Ints | Counts:
     return needy[who[np.argsort(turn * needy.size + who)]]
 
 
-def surplus(owner: Ints, excess: Counts, topic_of: Ints) -> Counts:
+def surplus(owner: Ints | Counts, excess: Counts, topic_of: Ints) -> Counts:
     """Chooses what members give up: from the topics they have most of.
 
     Where they have equally many of all, each starts from another topic, so that what is given up

@@ -36,8 +36,8 @@ class Racks:
         They do if some member's rack holds a replica, and not every partition is in every rack.
         """
         places = np.unique(self.place_of[begin:end])
-        held = self.near[places][:, :-1]
-        anywhere = held.any(axis=0)
+        held: Flags = self.near[places, :-1]
+        anywhere: Flags = np.logical_or.reduce(held, axis=0)
         racks = self.rack_of[members]
         return bool(anywhere[racks[racks >= 0]].any() and not (held == anywhere).all())
 

@@ -10,7 +10,7 @@ import numpy as np
 from kafka_coop.assignors.memory import Forgetful
 from kafka_coop.assignors.order import seating
 from kafka_coop.assignors.racks import Racks, racks_of
-from kafka_coop.assignors.snapshot import NOBODY, Counts, Ints, Plan, Snapshot, snapshot_of
+from kafka_coop.assignors.snapshot import NOBODY, Counts, Flags, Ints, Plan, Snapshot, snapshot_of
 from kafka_coop.types import Cluster, GroupSubscription, RebalanceProtocol
 
 
@@ -123,7 +123,7 @@ def _match_together(topics: list[_Topic], racks: Racks) -> None:
     """
     first = topics[0]
     places = np.stack([racks.place_of[t.begin : t.begin + t.owner.size] for t in topics])
-    near = racks.near[places].all(axis=0)
+    near: Flags = np.all(racks.near[places], axis=0)
     rack_of = racks.rack_of[first.members]
     waiting = {r: np.flatnonzero(rack_of == r).tolist()[::-1] for r in set(rack_of.tolist())}
     for partition in range(first.owner.size):

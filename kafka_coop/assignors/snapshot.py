@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -22,6 +21,7 @@ from kafka_coop.types import (
     NO_GENERATION,
     Assignment,
     Cluster,
+    Generation,
     GroupSubscription,
     PartitionColumns,
     Partitions,
@@ -100,8 +100,11 @@ class Snapshot:
         self.offsets: Counts = np.concatenate(([0], np.cumsum(self.counts)))
         self.kinds = kinds
         self.kind_topics = tuple(self._indices_of(names) for names in kind_names)
-        self.generations: Counts = np.array([generations[m] for m in self.members], np.int64)
-        self.owned = self.judge(self.claims_of([s.owned for s in subscriptions]), self.generations)
+        ages = [s.generation for s in subscriptions]
+        if generations is not None:
+            ages = [Generation(generations[m]) for m in self.members]
+        claims = self.claims_of([s.owned for s in subscriptions])
+        self.owned = self.judge(claims, np.maximum(np.array(ages, np.int64), NO_GENERATION))
 
     @property
     def size(self) -> int:
@@ -144,8 +147,9 @@ class Snapshot:
         if len(self.kind_topics) == 1:
             return np.ones(members.size, np.bool_)
         width = np.int64(len(self.topics) or 1)
-        known = np.concatenate([k + i * width for i, k in enumerate(self.kind_topics)] or [[]])
-        known = known.astype(np.int64)
+        known = np.concatenate(
+            [np.empty(0, np.int64), *(k + i * width for i, k in enumerate(self.kind_topics))]
+        )
         asked = self.kinds[members] * width + self.topic_of[positions]
         at = np.minimum(np.searchsorted(known, asked), max(known.size - 1, 0))
         return known[at] == asked if known.size else np.zeros(members.size, np.bool_)
@@ -172,6 +176,11 @@ class Snapshot:
         if not exists.all():
             topic, number, member = topic[exists], number[exists], member[exists]
         return Claims(member=member, position=self.offsets[topic] + number)
+
+    def named(self, positions: Counts) -> list[TopicPartition]:
+        """Names the partitions at these positions, in this order."""
+        topics, numbers = self.topic_of[positions].tolist(), self.number_of[positions].tolist()
+        return [TopicPartition(self.topics[t], n) for t, n in zip(topics, numbers, strict=True)]
 
     def judge(self, claims: Claims, generations: Counts) -> Ownership:
         """Decides whose claims stand.
@@ -280,7 +289,7 @@ class Plan(Mapping[str, Assignment]):
         self.notes = notes
 
     def __getitem__(self, member: str) -> Assignment:
-        return Assignment(partitions=self._partitions[member], user_data=self.data_for(member))
+        return Assignment(partitions=self.partitions[member], user_data=self.data_for(member))
 
     def data_for(self, member: str) -> bytes:
         """The user data of the member's assignment."""
@@ -293,7 +302,7 @@ class Plan(Mapping[str, Assignment]):
         return len(self.snapshot.members)
 
     @cached_property
-    def _partitions(self) -> dict[str, Partitions]:
+    def partitions(self) -> dict[str, Partitions]:
         """Everybody's partitions, cut out of one sorted column."""
         snapshot = self.snapshot
         order, ends = by_index(self.owner, len(snapshot.members))

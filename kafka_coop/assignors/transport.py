@@ -269,15 +269,15 @@ class _Flow:
         near = (self.row_label[self.row[arcs]] + cost == self.label[members][who]) & (flow > 0)
         room = np.where(near, np.where(flow > owned, flow - owned, flow), 0)
         before = np.cumsum(room) - room
-        first = np.searchsorted(who, np.arange(members.size))
-        before -= before[first][who]
+        first = np.searchsorted(who, np.arange(members.size)) % max(who.size, 1)
+        before -= before[first][who] if who.size else 0
         taken = np.clip(self.excess[members][who] - before, 0, room)
         self.flow[arcs] -= taken
         self.row_excess += np.bincount(self.row[arcs], taken, p.supply.size).astype(np.int64)
         self.excess[members] -= np.bincount(who, taken, members.size).astype(np.int64)
 
     def _push_to_pool(self, members: Counts) -> Counts:
-        borrows = self.share[members] < self.high
+        borrows: Flags = self.share[members] < self.high
         near = borrows & (self.label[members] == self.pool_label + 1)
         takers = members[near]
         if self.pool_label == 0:
@@ -285,7 +285,8 @@ class _Flow:
         self.share[takers] += 1
         self.excess[takers] -= 1
         self.pool += takers.size
-        return members[self.excess[members] > 0]
+        left: Counts = members[self.excess[members] > 0]
+        return left
 
     def _push_pool(self) -> None:
         """Shares lent beyond what is left to lend are called back."""

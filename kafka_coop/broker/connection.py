@@ -220,8 +220,7 @@ class Connection:
         self._ranges = answer.ranges
         if self._login is not None:
             self._wire.stage = Stage.AUTHENTICATING
-            conversation = await self._conversation(self._login)
-            self._session = await self._log_in(self._login, conversation)
+            self._session = await self._log_in(self._login, *await self._conversation(self._login))
 
     async def _api_versions(self, version: int) -> ApiVersionsAnswer:
         answer = await self._wire.submit(GetApiVersions(), version)
@@ -230,20 +229,21 @@ class Connection:
 
     # --- sessions --------------------------------------------------------------------------
 
-    async def _conversation(self, login: Login) -> Conversation:
+    async def _conversation(self, login: Login) -> tuple[str | None, Conversation]:
+        """A conversation and the user that it logs in."""
         try:
-            return await login.conversation()
+            return login.username, await login.conversation()
         except RequestFailedError as error:
             raise at(self._wire.peer, error) from error.__cause__
 
-    async def _log_in(self, login: Login, conversation: Conversation) -> _Session:
-        username = login.username
+    async def _log_in(
+        self, login: Login, username: str | None, conversation: Conversation
+    ) -> _Session:
         began = self._clock.now()  # the broker's count begins later, so ours ends no later
         try:
             lifetime = await authenticate(self._exchange, login.mechanism, conversation)
         except RequestFailedError as error:
-            # What the wire failed with names the peer already.
-            raise (error if self.closed else at(self._wire.peer, error)) from error.__cause__
+            raise at(self._wire.peer, error) from error.__cause__
         seconds = lifetime.total_seconds()
         if seconds <= 0:
             return _Session(username=username)
@@ -271,15 +271,15 @@ class Connection:
         assert login is not None, "sessions end under SASL alone"
         limit = self._settings.connect_timeout.total_seconds()
         try:
-            conversation = await self._conversation(login)
+            username, conversation = await self._conversation(login)
             self._held = True
             await self._wire.settled()
-            if login.username != self._session.username:
+            if username != self._session.username:
                 # Brokers refuse a change of user on a connection.
                 self._fail("the connection was closed because the SASL user changed")
                 return
             async with asyncio.timeout(limit):
-                self._session = await self._log_in(login, conversation)
+                self._session = await self._log_in(login, username, conversation)
         except TimeoutError:
             self._wire.fail(too_slow(self._wire.peer, Stage.AUTHENTICATING, limit))
         except RequestFailedError as error:

@@ -52,8 +52,10 @@ def again(error: E) -> E:
 
 
 def at(peer: Peer, error: E) -> E:
-    """The error with the broker's address in front of its text."""
-    copy = type(error)(f"{peer}: {error}")
+    """The error with the broker's address in front of its text, once."""
+    prefix = f"{peer}: "
+    text = str(error)
+    copy = type(error)(text if text.startswith(prefix) else prefix + text)
     copy.__cause__ = error.__cause__
     return copy
 

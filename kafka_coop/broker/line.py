@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
@@ -13,6 +14,8 @@ from kafka_coop.broker.connection import Connection
 from kafka_coop.broker.diagnosis import again
 from kafka_coop.errors import ConnectionFailedError, RequestFailedError, RequestTimedOutError
 from kafka_coop.protocol.messages import Request, Response
+
+_log = logging.getLogger(__name__)
 
 
 class Line:
@@ -138,18 +141,18 @@ class Line:
 
     async def _open(self) -> Connection | RequestFailedError:
         """Returns errors as values: when every caller has given up, nobody is left to catch."""
-        wait = self._backoff.delay(self._clock.now())
-        if wait > 0:
-            await self._clock.sleep(wait)
         try:
-            connection = await self._connect()
+            wait = self._backoff.delay(self._clock.now())
+            if wait > 0:
+                await self._clock.sleep(wait)
+            self._connection = await self._connect()
         except RequestFailedError as error:
-            self._opening = None
             self._failed(error)
             return error
-        self._opening = None
-        self._connection = connection
-        return connection
+        finally:
+            if self._opening is asyncio.current_task():  # else it was dropped
+                self._opening = None
+        return self._connection
 
     async def _sent(self, connection: Connection, request: Request, limit: timedelta) -> Response:
         try:
@@ -165,6 +168,7 @@ class Line:
         return answer
 
     def _failed(self, error: RequestFailedError) -> None:
+        _log.debug("%s", error)
         self._last_failure = error
         self._backoff.failed(self._clock.now())
 

@@ -84,8 +84,18 @@ def _load_identity(context: ssl.SSLContext, settings: TlsSettings) -> None:
                 "or ssl.certificate.pem",
             )
         return
+    # load_cert_chain does not say which of its two files is missing.
+    for key, location in (
+        ("ssl.certificate.location", certificate),
+        ("ssl.key.location", settings.key_location),
+    ):
+        if location is not None:
+            with _blaming(key, location), Path(location).open("rb"):
+                pass
     with (
-        _blaming("ssl.certificate.location", certificate or "the PEM string"),
+        _blaming("ssl.certificate.location", certificate)
+        if certificate is not None
+        else _blaming("ssl.certificate.pem"),
         _path_of(certificate, certificate_pem) as certificate_path,
         _path_of(settings.key_location, settings.key_pem) as key_path,
     ):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kafka_coop.broker.diagnosis import Peer, Stage, again, cut
 from kafka_coop.broker.frames import FrameSplitter, frame
 from kafka_coop.errors import ConnectionFailedError, MalformedDataError, RequestFailedError
-from kafka_coop.protocol.messages import GetApiVersions, Request, Response
+from kafka_coop.protocol.messages import Request, Response
 from kafka_coop.protocol.requests import decode_response, encode_request
 
 _CORRELATION_BYTES = 4
@@ -133,20 +133,10 @@ class Wire(asyncio.Protocol):
         waiting = self._in_flight.get(correlation)
         if waiting is None:
             raise MalformedDataError(f"it answers no request of ours (correlation {correlation})")
-        response = _decode(waiting, payload)
+        _, response = decode_response(waiting.request, version=waiting.version, payload=payload)
         # Only now: were decoding to raise, the request must still be there to be failed.
         del self._in_flight[correlation]
         if self.stage is Stage.UNPROVEN:
             self.stage = Stage.PROVEN
         if not waiting.answer.done():
             waiting.answer.set_result(response)
-
-
-def _decode(waiting: _InFlight, payload: bytes) -> Response:
-    try:
-        return decode_response(waiting.request, version=waiting.version, payload=payload)[1]
-    except MalformedDataError:
-        # KIP-511: a broker that lacks our version of ApiVersions answers in version 0.
-        if not isinstance(waiting.request, GetApiVersions) or waiting.version == 0:
-            raise
-        return decode_response(waiting.request, version=0, payload=payload)[1]

@@ -5,7 +5,7 @@ goes to librdkafka as it is (`ConsumerConfig.fetcher`), less every key that woul
 librdkafka a member of the group or commit for it.
 
 settings.py          what comes out
-parse.py             the one way in
+parsing.py           the one way in
 values.py            keys and values as librdkafka reads them
 known.py             which keys there are; which are refused, and why
 contradictions.py    keys that exclude one another
@@ -17,7 +17,7 @@ properties.py        what a property is
 librdkafka_keys.py   librdkafka's properties (generated)
 """
 
-from kafka_coop.config.parse import parse
+from kafka_coop.config.parsing import parse
 from kafka_coop.config.settings import (
     NEVER,
     Callbacks,

@@ -81,8 +81,9 @@ class RecordBuffer:
         self._behind.clear()
 
     def delivered(self) -> dict[TopicPartition, Message]:
-        """The last delivered record of each partition that has one in the current batch, or
-        had one when its records were set aside.
+        """The last delivered record of each partition, as far as it is still known.
+
+        That is, of those delivered from the current batch or when they were set aside.
         """
         return self._behind | _last_records(self.records[: self.index])
 

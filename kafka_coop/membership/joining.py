@@ -55,12 +55,12 @@ class Joining(MemberCore):
             if now < self._retry_at:
                 return ()
             self._retry_at = None
-        if self._blocking is not None or self._halted_by is not None:
+        if self._blocking is not None:
             return ()
         if self.generation == NO_GENERATION and (self.owned or self._must_poll):
             self._enter(State.PREPARING)
             return self._offer_blocking(lose(self.owned))[0]
-        if self._discovery.node is None:
+        if self._halted_by is not None or self._discovery.node is None:
             return ()
         if self._interest.patterns and not self._watch.everything_known(
             since=self._begin_round(now).began_at - _METADATA_FRESH_ENOUGH

@@ -9,10 +9,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import (
-    AdminClient,
-    ClusterMetadata,  # type: ignore[attr-defined]  # exported, though its stubs don't say so
-)
+from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]  # its stubs hide ClusterMetadata
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 REQUEST_TIMEOUT: Final = timedelta(seconds=30)

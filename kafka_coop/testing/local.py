@@ -209,6 +209,9 @@ class LocalKafka(KafkaCluster):
     def kill_broker(self, broker: int) -> None:
         """Kills a broker, as a crash or a power cut would.
 
+        The cluster misses it after ``broker.session.timeout.ms``, 3 s here and 9 s where it is
+        the only broker. It cannot start again before.
+
         Raises:
             LocalKafkaError: It does not run.
         """

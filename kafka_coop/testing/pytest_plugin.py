@@ -5,6 +5,7 @@ Registered by the package's entry point; nothing is imported before a fixture is
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -33,19 +34,16 @@ def local_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaClust
     to be had, tests are skipped, and fail where the environment variable CI is set.
     """
     from kafka_coop.testing.shared import shared_kafka  # noqa: PLC0415  # loads librdkafka
-    from kafka_coop.testing.unavailable import (  # noqa: PLC0415  # with it
-        LocalKafkaUnavailableError,
-    )
+    from kafka_coop.testing.unavailable import LocalKafkaUnavailableError  # noqa: PLC0415  # with it
 
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent  # each worker has a folder of its own in it
-    try:
-        cluster = shared_kafka(folder)
-        kafka = cluster.__enter__()
-    except LocalKafkaUnavailableError as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(str(error))
-    yield kafka
-    cluster.__exit__(None, None, None)
+    with contextlib.ExitStack() as stack:
+        try:
+            kafka = stack.enter_context(shared_kafka(folder))
+        except LocalKafkaUnavailableError as error:
+            if os.environ.get("CI"):
+                raise
+            pytest.skip(str(error))
+        yield kafka

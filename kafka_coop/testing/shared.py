@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from kafka_coop.testing.cluster import KafkaCluster, wait_until
 from kafka_coop.testing.local import DEFAULT_VERSION, LocalKafka, LocalKafkaError
@@ -58,28 +58,35 @@ def shared_kafka(folder: Path, version: str = DEFAULT_VERSION) -> Iterator[Kafka
 def _find_or_start(folder: Path, version: str) -> dict[str, str]:
     answer = folder / "cluster.json"
     if not answer.exists():
-        with (folder / "keeper.log").open("ab") as log:
-            keeper = subprocess.Popen(  # noqa: S603  # this module
-                [sys.executable, "-m", __name__, str(folder), version],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                # A Ctrl-C in the terminal ends the tests first, then the keeper by itself.
-                start_new_session=True,
+        keeper = _start_keeper(folder, version)
+        try:
+            wait_until(
+                lambda: answer.exists() or keeper.poll() is not None,
+                "the keeper of the shared cluster says nothing",
+                _START_TIMEOUT,
             )
-        wait_until(
-            lambda: answer.exists() or keeper.poll() is not None,
-            f"the keeper of the shared cluster says nothing; see {folder / 'keeper.log'}",
-            _START_TIMEOUT,
-        )
-        # It outlives us where others still use the cluster: not ours to wait for.
-        keeper.returncode = 0
+        finally:
+            # It outlives us where others still use the cluster: not ours to wait for.
+            keeper.returncode = 0
     if not answer.exists():
         raise LocalKafkaError((folder / "keeper.log").read_text(errors="replace")[-4000:])
     found: dict[str, str] = json.loads(answer.read_text())
     if "unavailable" in found:
         raise LocalKafkaUnavailableError(found["unavailable"])
     return found
+
+
+def _start_keeper(folder: Path, version: str) -> subprocess.Popen[bytes]:
+    with (folder / "keeper.log").open("ab") as log:
+        return subprocess.Popen(  # noqa: S603  # this module
+            [sys.executable, "-m", __name__, str(folder.absolute()), version],
+            cwd=Path(__file__).parents[2],  # where this package is, installed or not
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            # A Ctrl-C in the terminal ends the tests first, then the keeper by itself.
+            start_new_session=True,
+        )
 
 
 def _keep(folder: Path, version: str) -> None:
@@ -106,10 +113,10 @@ def _publish(answer: Path, content: dict[str, str]) -> None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[IO[str]]:
+def _locked(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        yield file
+        yield
 
 
 if __name__ == "__main__":

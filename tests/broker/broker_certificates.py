@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import functools
 import ssl
 
@@ -28,8 +28,8 @@ def broker_certificate(
     if expired:
         return ca.issue_cert(
             name,
-            not_before=datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC),
-            not_after=datetime.datetime(2020, 1, 2, tzinfo=datetime.UTC),
+            not_before=dt.datetime(2020, 1, 1, tzinfo=dt.UTC),
+            not_after=dt.datetime(2020, 1, 2, tzinfo=dt.UTC),
         )
     return ca.issue_cert(name)
 

@@ -82,7 +82,7 @@ class Authenticator:
     def _scram(self, mechanism: str) -> list[Callable[[bytes], bytes]]:
         mech = ScramMechanism(mechanism)
         stored = {"alice": mech.make_auth_info(PASSWORD)}
-        server = mech.make_server(lambda user: stored.get(user))
+        server = mech.make_server(stored.get)
 
         def first(message: bytes) -> bytes:
             server.set_client_first(message.decode())
@@ -133,7 +133,9 @@ async def log_in(visitor: Visitor, mechanism: str, *, lifetime: float = 0.0) -> 
             )
             await visitor.left()
             return
-        ending = {"session_lifetime": timedelta(seconds=lifetime)} if request.version else {}
+        ending: dict[str, Any] = (
+            {"session_lifetime": timedelta(seconds=lifetime)} if request.version else {}
+        )
         visitor.answer(request, auth_bytes=said, error_message=None, **ending)
 
 
@@ -389,8 +391,7 @@ async def test_what_is_in_flight_is_answered_before_the_renewal_and_the_rest_aft
         clock.time = 90
         first = asyncio.create_task(beat(connection))  # starts the renewal, and goes before it
         await sessions.arrived.wait()
-        while not connection._held:
-            await asyncio.sleep(0)
+        assert connection._held
         held = asyncio.create_task(beat(connection))
         await asyncio.sleep(0)
         assert connection.in_flight == 1
@@ -504,9 +505,10 @@ async def test_closing_ends_a_renewal() -> None:
         clock.time = 90
         waiting = asyncio.create_task(beat(connection))
         await sessions.arrived.wait()
-        assert connection._reauthentication is not None
+        renewal = connection._reauthentication
+        assert renewal is not None
         await closed(connection)
-        assert connection._reauthentication is None
+        assert renewal.done()
         with pytest.raises(ConnectionFailedError):
             await waiting
         sessions.holding.set()

@@ -318,7 +318,7 @@ async def test_a_broker_that_cuts_at_once_may_want_tls() -> None:
         await visitor.request()
 
     async with FakeBroker(script) as broker:
-        with pytest.raises(ConnectionFailedError, match="security.protocol to SSL"):
+        with pytest.raises(ConnectionFailedError, match=r"security\.protocol to SSL"):
             await opened(broker)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime
+import datetime as dt
 import socket
 import ssl
 import threading
@@ -24,7 +24,7 @@ from broker_certificates import (
     key_pem,
     stranger,
 )
-from broker_harness import HEARTBEAT_REQUEST, SOON, FakeBroker, Visitor, on_loop, serve, settings
+from broker_harness import HEARTBEAT_REQUEST, SOON, FakeBroker, Visitor, on_loop, settings
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from kafka_coop.broker.connection import Connection
@@ -328,18 +328,18 @@ def revocations(*serials: int) -> str:
     ca = authority()
     issuer = x509.load_pem_x509_certificate(ca.cert_pem.bytes())
     key = serialization.load_pem_private_key(ca.private_key_pem.bytes(), None)
-    now = datetime.datetime.now(datetime.UTC)
+    now = dt.datetime.now(dt.UTC)
     builder = (
         x509.CertificateRevocationListBuilder()
         .issuer_name(issuer.subject)
-        .last_update(now - datetime.timedelta(days=1))
-        .next_update(now + datetime.timedelta(days=1))
+        .last_update(now - dt.timedelta(days=1))
+        .next_update(now + dt.timedelta(days=1))
     )
     for serial in serials:
         builder = builder.add_revoked_certificate(
             x509.RevokedCertificateBuilder()
             .serial_number(serial)
-            .revocation_date(now - datetime.timedelta(days=1))
+            .revocation_date(now - dt.timedelta(days=1))
             .build()
         )
     signed = builder.sign(key, hashes.SHA256())  # type: ignore[arg-type]  # trustme's kind of key

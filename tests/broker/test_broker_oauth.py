@@ -18,13 +18,7 @@ from broker_certificates import authority_pem, broker_context
 from broker_harness import on_loop
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka_coop.broker.oauth import (
-    CachedTokens,
-    Token,
-    _jwt_expiry,
-    callback_tokens,
-    oidc_tokens,
-)
+from kafka_coop.broker.oauth import CachedTokens, Token, _jwt_expiry, callback_tokens, oidc_tokens
 from kafka_coop.config import OidcSettings
 from kafka_coop.errors import (
     AuthenticationFailedError,
@@ -181,7 +175,7 @@ class Endpoint:
 @contextmanager
 def endpoint(*, tls: ssl.SSLContext | None = None) -> Iterator[Endpoint]:
     class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:  # noqa: N802  # http.server's name
+        def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             form = urllib.parse.parse_qs(body.decode())
             there.requests.append((dict(self.headers), form))

@@ -17,7 +17,7 @@ ascii_text = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_siz
 def server(mechanism: str, username: str, password: str) -> Any:
     mech = ScramMechanism(mechanism)
     stored = {username: mech.make_auth_info(password)}
-    return mech.make_server(lambda user: stored.get(user))
+    return mech.make_server(stored.get)
 
 
 def spoken(conversation: Conversation, challenge: bytes | None) -> bytes:
@@ -67,6 +67,24 @@ def test_scram_survives_any_first_answer(answer: bytes, mechanism: str) -> None:
     advance(conversation, None)
     with pytest.raises(AuthenticationFailedError, match=mechanism):
         advance(conversation, answer)
+
+
+def attributes(names: str) -> st.SearchStrategy[str]:
+    values = st.text(max_size=8) | st.integers().map(str) | st.just("QUFBQUFBQUFBQUFBQUFBQQ==")
+    return st.lists(st.tuples(st.sampled_from(names), values), max_size=5).map(
+        lambda pairs: ",".join(f"{name}={value}" for name, value in pairs)
+    )
+
+
+@given(attributes("rsiemnpv"), attributes("veim"), st.booleans())
+def test_scram_survives_answers_that_look_right(first: str, last: str, honest: bool) -> None:
+    conversation = scram("SCRAM-SHA-256", "u", "p")
+    broker = server("SCRAM-SHA-256", "u", "p")
+    broker.set_client_first(spoken(conversation, None).decode())
+    if honest:
+        spoken(conversation, broker.get_server_first().encode())
+    with pytest.raises(AuthenticationFailedError):
+        advance(conversation, (last if honest else first).encode())
 
 
 def test_scram_refuses_a_nonce_that_is_not_ours() -> None:

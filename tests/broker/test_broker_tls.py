@@ -7,6 +7,7 @@ import ssl
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from broker_certificates import (
@@ -17,6 +18,7 @@ from broker_certificates import (
     key_pem,
 )
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509 import load_pem_x509_certificate
 from kafka_coop.broker.tls import ssl_context
@@ -41,7 +43,7 @@ def encrypted(key: str, password: str) -> str:
 
 def keystore(password: str) -> bytes:
     key = serialization.load_pem_private_key(KEY.encode(), None)
-    assert isinstance(key, pkcs12.PKCS12PrivateKeyTypes)
+    assert isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey)
     return pkcs12.serialize_key_and_certificates(
         b"client",
         key,
@@ -89,7 +91,8 @@ def test_a_directory_of_authorities_is_taken(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["ca_location", "certificate_location", "crl_location"])
 def test_a_missing_file_is_named_with_its_key(key: str) -> None:
-    error = refusal(TlsSettings(**{key: "/no/such/file.pem"}))
+    missing: dict[str, Any] = {key: "/no/such/file.pem"}
+    error = refusal(TlsSettings(**missing))
     assert error.key == "ssl." + key.replace("_", ".")
     assert "/no/such/file.pem" in str(error)
     assert "No such file" in str(error)
@@ -98,7 +101,7 @@ def test_a_missing_file_is_named_with_its_key(key: str) -> None:
 def test_a_pem_string_that_is_none_is_refused() -> None:
     assert refusal(TlsSettings(ca_pem="nonsense")).key == "ssl.ca.pem"
     error = refusal(TlsSettings(certificate_pem="nonsense", key_pem="s3cret"))
-    assert error.key == "ssl.certificate.location"
+    assert error.key == "ssl.certificate.pem"
     assert "s3cret" not in str(error)
 
 
@@ -110,6 +113,15 @@ def test_a_key_of_another_certificate_is_refused() -> None:
     other = key_pem(authority().issue_cert("other.example"))
     error = refusal(TlsSettings(certificate_pem=CERTIFICATE, key_pem=other))
     assert "does not belong" in str(error)
+
+
+def test_a_missing_key_file_is_not_blamed_on_the_certificate(tmp_path: Path) -> None:
+    file = tmp_path / "client.pem"
+    file.write_text(CERTIFICATE)
+    error = refusal(
+        TlsSettings(certificate_location=str(file), key_location=str(tmp_path / "key.pem"))
+    )
+    assert error.key == "ssl.key.location"
 
 
 def test_an_encrypted_key_asks_for_its_password_and_not_on_the_terminal() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import (
@@ -45,6 +45,27 @@ SECOND = timedelta(seconds=1)
 BRIEF = CoordinatorSettings(initial_rebalance_delay=SECOND)
 
 ResponseT = TypeVar("ResponseT")
+
+
+class Description(NamedTuple):
+    """What an administrator can see of a group."""
+
+    state: str
+    assignments: Mapping[str, bytes]
+
+
+class Stage(Protocol):
+    """Where members act: a simulated coordinator or a real one."""
+
+    group_id: str
+
+    def send(self, request: GroupRequest, client: Client | None = None) -> RequestToken: ...
+    def answer(self, token: RequestToken, kind: type[ResponseT]) -> ResponseT: ...
+    def is_parked(self, token: RequestToken) -> bool: ...
+    def until_answered(self, *tokens: RequestToken) -> None: ...
+    def wait(self, seconds: float) -> None: ...
+    def describe(self) -> Description: ...
+    def fail_over(self) -> None: ...
 
 
 class Box:
@@ -102,6 +123,13 @@ class Box:
         assert view is not None
         return view
 
+    def describe(self) -> Description:
+        members = {str(m.member_id): m.assignment for m in self.group.members}
+        return Description(state=self.group.state.value, assignments=members)
+
+    def fail_over(self) -> None:
+        self.take(self.coordinator.load(self.now))
+
     def is_in(self, state: GroupState) -> bool:
         return self.group.state is state
 
@@ -114,7 +142,7 @@ class Peer:
 
     def __init__(
         self,
-        box: Box,
+        box: Stage,
         name: str = "m",
         *,
         instance_id: str | None = None,
@@ -221,11 +249,11 @@ class Peer:
 
     @property
     def in_group(self) -> bool:
-        return self.member_id in self.box.member_ids()
+        return self.member_id in self.box.describe().assignments
 
 
 def fetch(
-    box: Box, partition: TopicPartition = ORDERS_0, *, require_stable: bool = True
+    box: Stage, partition: TopicPartition = ORDERS_0, *, require_stable: bool = True
 ) -> OffsetsFetched:
     request = OffsetFetch(
         group_id=box.group_id, partitions=Partitions.of([partition]), require_stable=require_stable
@@ -248,7 +276,7 @@ def finish_round(*peers: Peer) -> None:
         assert answer.assignment == f"for {peer.member_id}".encode()
 
 
-def stable_group(box: Box, *peers: Peer) -> None:
+def stable_group(box: Stage, *peers: Peer) -> None:
     """The members' first round, initial delay and all: the group is stable."""
     for peer in peers:
         peer.join()
@@ -256,7 +284,7 @@ def stable_group(box: Box, *peers: Peer) -> None:
     finish_round(*peers)
 
 
-def join_round(box: Box, *peers: Peer) -> None:
+def join_round(box: Stage, *peers: Peer) -> None:
     """A join phase from its first to its last: everyone knows the generation, none has synced."""
     for peer in peers:
         peer.join()

@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 from embedded_wire import Wire, announced, heartbeat, join, member, refused_join
 from kafka_coop.testing import librdkafka
 from kafka_coop.testing.embedded import API_KEYS, DISCONNECT, Api, EmbeddedKafka, EmbeddedKafkaError
-from kio.index import api_key_map
+from kio.index import api_key_map  # type: ignore[attr-defined]  # public, if not declared so
 
 COORDINATOR_NOT_AVAILABLE = 15
 NOT_COORDINATOR = 16

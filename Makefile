@@ -1,0 +1,52 @@
+# Needs make and Python 3.11+; everything else comes from package registries.
+#   make demo    a living group on real data, under two minutes
+#   make test    everything that CI runs
+PYTHON ?= $(firstword $(foreach p,python3.13 python3.12 python3.11 python3,$(shell command -v $(p) 2>/dev/null)))
+JOBS   ?= 2
+BIN    := .venv/bin
+
+.PHONY: demo test lint types layers unit bench soak lock clean
+
+demo: .venv/.demo
+	@$(BIN)/python -m kafka_coop.demo
+
+test: lint unit
+
+lint: .venv/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+unit: .venv/.dev
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup
+
+bench: .venv/.dev
+	$(BIN)/python -m benchmarks
+
+lock: .venv/.uv
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \
+	  --no-emit-index-url --group demo --extra cli pyproject.toml -o locks/demo.txt
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \
+	  --no-emit-index-url --group dev --all-extras pyproject.toml -o locks/dev.txt
+
+clean:
+	rm -rf .venv
+
+.venv/.uv:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: install python3"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed, $(PYTHON) is older: set PYTHON=…"; exit 1; }
+	@$(PYTHON) -m venv .venv || { echo "Debian: apt-get install python3-venv"; exit 1; }
+	@$(BIN)/pip install -q --disable-pip-version-check uv==0.13.8
+	@touch $@
+
+.venv/.demo: .venv/.uv locks/demo.txt pyproject.toml
+	@test -f .venv/.dev || $(BIN)/uv pip install -q -p $(BIN)/python --require-hashes -r locks/demo.txt
+	@$(BIN)/uv pip install -q -p $(BIN)/python --no-deps -e .
+	@touch $@
+
+.venv/.dev: .venv/.uv locks/dev.txt pyproject.toml
+	@$(BIN)/uv pip install -q -p $(BIN)/python --require-hashes -r locks/dev.txt
+	@$(BIN)/uv pip install -q -p $(BIN)/python --no-deps -e .
+	@touch $@

@@ -1,0 +1,236 @@
+"""``load-aware-sticky``: balances what partitions cost, not how many there are."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from kafka_coop.assignors.balance import balance
+from kafka_coop.assignors.memory import RemembersGeneration
+from kafka_coop.assignors.snapshot import (
+    NOBODY,
+    Counts,
+    Ints,
+    Plan,
+    Snapshot,
+    SnapshotGroup,
+    snapshot_of,
+)
+from kafka_coop.protocol.marks import SubscriptionMarks, append_marks, split_marks
+from kafka_coop.types import (
+    NO_PARTITIONS,
+    Assignment,
+    Cluster,
+    GroupMetadata,
+    GroupSubscription,
+    Partitions,
+    RebalanceProtocol,
+    TopicPartition,
+)
+
+Loads: TypeAlias = Mapping[TopicPartition, float]
+Costs: TypeAlias = npt.NDArray[np.float64]
+
+_LEAST_COST = 0.01
+"""An idle partition costs this part of an average one: it has to be fetched all the same."""
+
+
+class LoadAwareSticky(RemembersGeneration):
+    """Balances the load of members within a tolerance, and leaves alone what is within it.
+
+    Members publish what each of their partitions costs: lag, records or bytes a second, in
+    whatever unit the group agrees on. A partition nobody has measured costs the average of
+    those measured; an idle one a hundredth of it, so that counts break ties. Where nobody has
+    measured anything, counts are balanced, as `CooperativeSticky` does.
+
+    **Objective.** Owners keep what they have; what is unowned is placed heaviest first, each on
+    the least loaded subscriber. Then, as long as some member A has a partition p that a member
+    B may take, with load(A) - load(B) > tolerance · average and load(B) + cost(p) < load(A),
+    the one is moved that brings the two closest, from the most loaded such A to the least
+    loaded such B.
+
+    **Bound.** When it ends, no such p is left. With equal subscriptions, then, any two members'
+    loads differ by at most the larger of tolerance · average and the cheapest partition of the
+    more loaded one. Each move lowers the sum of squared loads, so it does end. The tolerance is
+    the hysteresis: while loads stay within it, measurements may wobble and nothing moves.
+    """
+
+    name = "load-aware-sticky"
+    supported_protocols = (RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER)
+
+    def __init__(
+        self,
+        load: Callable[[Partitions], Loads] | None = None,
+        *,
+        tolerance: float = 0.1,
+        smoothing: float = 0.5,
+    ) -> None:
+        """Makes the strategy of one consumer.
+
+        Args:
+            load: Says what the partitions given to it cost now; those it leaves out are not
+                measured. Called before each join, on the thread that joins: it must not block.
+                None: this member measures nothing.
+            tolerance: By which part of the average load two members may differ before
+                partitions are moved. Only the leader's counts.
+            smoothing: How much of the new measurement goes into the value published, from 0
+                (nothing) to 1 (all of it).
+        """
+        super().__init__()
+        self._load = load
+        self._tolerance = tolerance
+        self._smoothing = smoothing
+        self._owned = NO_PARTITIONS
+        self._published: dict[TopicPartition, float] = {}
+        self._left: dict[TopicPartition, float] = {}
+
+    def subscription_user_data(self, topics: tuple[str, ...]) -> bytes | None:
+        """Returns the generation last assigned under, and the load behind it as a mark."""
+        user_data = super().subscription_user_data(topics)
+        if self._load is None:
+            return user_data
+        measured = {p: v for p, v in self._load(self._owned).items() if v >= 0 and math.isfinite(v)}
+        kept = 1 - self._smoothing
+        self._published = {
+            p: self._smoothing * v + kept * self._published.get(p, v) for p, v in measured.items()
+        }
+        return append_marks(user_data, SubscriptionMarks(load=self._left | self._published))
+
+    def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:
+        """Remembers what is to be measured.
+
+        What left with this assignment is published once more, at its last value: in the next
+        round nobody owns it, and were it taken for an average one, it could come straight back.
+        """
+        super().on_assignment(assignment, metadata)
+        left = self._owned - assignment.partitions
+        self._left = {p: self._published[p] for p in left if p in self._published}
+        self._owned = assignment.partitions
+
+    def assign(self, cluster: Cluster, group: GroupSubscription) -> Plan:
+        """Plans for the group; see the class for what it promises."""
+        snapshot = snapshot_of(cluster, group)
+        owner = snapshot.owned.owner
+        costs = _costs(snapshot, _loads_of(group))
+        if costs is None:
+            return Plan(snapshot, balance(snapshot, owner))
+        board = _Board(snapshot, owner.copy(), costs)
+        board.place(np.flatnonzero(owner == NOBODY))
+        board.level(self._tolerance)
+        return Plan(snapshot, board.owner)
+
+
+def _loads_of(group: GroupSubscription) -> Mapping[str, Loads]:
+    if isinstance(group, SnapshotGroup):
+        return group.loads
+    found = {m: split_marks(s.user_data)[1] for m, s in group.items()}
+    return {m: x.load for m, x in found.items() if isinstance(x, SubscriptionMarks) and x.load}
+
+
+def _costs(snapshot: Snapshot, loads: Mapping[str, Loads]) -> Costs | None:
+    """What each partition costs: its rightful owner's word, else the largest that anyone says.
+
+    Returns:
+        The costs, or None where nothing is known.
+    """
+    costs = np.full(snapshot.size, np.nan)
+    for index, member in enumerate(snapshot.members):
+        load = loads.get(member)
+        if load:
+            at = snapshot.claims_of([Partitions.of(load)]).position
+            values = np.array([load[p] for p in snapshot.named(at)])
+            owner = snapshot.owned.owner[at]
+            costs[at[owner == index]] = values[owner == index]
+            free = at[owner == NOBODY]
+            costs[free] = np.fmax(costs[free], values[owner == NOBODY])
+    known = ~np.isnan(costs)
+    average = float(costs[known].mean()) if known.any() else 0.0
+    if not 0 < average < math.inf:
+        return None
+    costs[~known] = average
+    np.maximum(costs, _LEAST_COST * average, out=costs)
+    return costs
+
+
+class _Board:
+    """Who has what while loads are levelled."""
+
+    def __init__(self, snapshot: Snapshot, owner: Ints, costs: Costs) -> None:
+        self.owner = owner
+        self._costs = costs
+        self._topic_of = snapshot.topic_of
+        self._subscribers, self._begins = snapshot.subscribers()
+        held = owner >= 0
+        self.loads = np.bincount(owner[held], costs[held], len(snapshot.members))
+        self._counts = np.bincount(owner[held], minlength=len(snapshot.members))
+
+    def place(self, free: Counts) -> None:
+        """Heaviest first, each on the least loaded subscriber, of those on the one with fewest."""
+        waiting: dict[int, list[tuple[float, int, int]]] = {}
+        for position in free[np.argsort(-self._costs[free], kind="stable")].tolist():
+            topic = int(self._topic_of[position])
+            heap = waiting.get(topic)
+            if heap is None:
+                members = self._may_take(topic).tolist()
+                heap = waiting[topic] = [self._standing(m) for m in members]
+                heapq.heapify(heap)
+            # Members got more through other topics since: bring what is on top up to date.
+            while heap[0] != (now := self._standing(heap[0][2])):
+                heapq.heapreplace(heap, now)
+            self._move(position, heap[0][2])
+
+    def level(self, tolerance: float) -> None:
+        """Moves single partitions until no move is left that the objective asks for."""
+        least = tolerance * float(self.loads.mean()) if self.loads.size else 0.0
+        mine: dict[int, list[int]] = {}
+        for position, member in enumerate(self.owner.tolist()):
+            mine.setdefault(member, []).append(position)
+        stuck: set[int] = set()
+        while len(stuck) < self.loads.size:
+            ranking = np.lexsort((self._counts, self.loads))[::-1]
+            giver = next(m for m in ranking.tolist() if m not in stuck)
+            move = self._best_move(giver, np.array(mine.get(giver, []), np.int64), least)
+            if move is None:
+                stuck.add(giver)
+                continue
+            position, taker = move
+            mine[giver].remove(position)
+            mine.setdefault(taker, []).append(position)
+            self._move(position, taker)
+            stuck.clear()  # the taker may now have something for those who had no taker
+
+    def _best_move(self, giver: int, positions: Counts, least: float) -> tuple[int, int] | None:
+        best: tuple[float, float, int, int] | None = None
+        for topic in np.unique(self._topic_of[positions]).tolist():
+            members = self._may_take(topic)
+            taker = int(members[np.lexsort((self._counts[members], self.loads[members]))[0]])
+            gap = float(self.loads[giver] - self.loads[taker])
+            if gap <= least:
+                continue
+            at = positions[self._topic_of[positions] == topic]
+            off = np.abs(self._costs[at] - gap / 2)
+            nth = int(np.argmin(off))
+            if self._costs[at[nth]] < gap:
+                found = (float(self.loads[taker]), float(off[nth]), int(at[nth]), taker)
+                best = found if best is None else min(best, found)
+        return None if best is None else best[2:]
+
+    def _may_take(self, topic: int) -> Ints:
+        return self._subscribers[self._begins[topic] : self._begins[topic + 1]]
+
+    def _standing(self, member: int) -> tuple[float, int, int]:
+        return float(self.loads[member]), int(self._counts[member]), member
+
+    def _move(self, position: int, to: int) -> None:
+        was = self.owner[position]
+        if was != NOBODY:
+            self.loads[was] -= self._costs[position]
+            self._counts[was] -= 1
+        self.owner[position] = to
+        self.loads[to] += self._costs[position]
+        self._counts[to] += 1

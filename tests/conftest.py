@@ -1,0 +1,48 @@
+"""What every test may use: brokers, embedded and real, and hypothesis' profiles."""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import version
+
+import confluent_kafka
+import hypothesis
+import pytest
+from kafka_coop.testing.cluster import KafkaCluster
+from kafka_coop.testing.embedded import EmbeddedKafka
+
+# Also the name of its entry point: pytest registers it once, installed or not.
+pytest_plugins = ["kafka_coop.testing.pytest_plugin"]
+
+# CI says the same of the same commit; at a desk each run tries other examples.
+hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
+hypothesis.settings.register_profile("dev", deadline=None, print_blob=True)
+hypothesis.settings.load_profile(
+    os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev")
+)
+
+
+def pytest_report_header() -> str:
+    return (
+        f"librdkafka {confluent_kafka.libversion()[0]}, confluent-kafka"
+        f" {version('confluent-kafka')}, kio {version('kio')}, numpy {version('numpy')}"
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what needs the real broker, so that `-m "not kafka"` runs without one."""
+    for item in items:
+        if "local_kafka" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.kafka)
+
+
+@pytest.fixture
+def embedded(embedded_kafka: EmbeddedKafka) -> EmbeddedKafka:
+    """A fresh embedded broker for each test."""
+    return embedded_kafka
+
+
+@pytest.fixture(scope="session")
+def kafka(local_kafka: KafkaCluster) -> KafkaCluster:
+    """The real Kafka of the whole run. Tests use topics and groups of their own."""
+    return local_kafka

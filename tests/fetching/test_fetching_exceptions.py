@@ -1,0 +1,232 @@
+"""What callbacks and signal handlers raise surfaces, and costs no record."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka import Message
+from fetching_support import PATIENCE, SLICE, Topic, fetcher_of, offsets, read, record, until
+from kafka_coop.fetching.fetcher import Fetcher
+from kafka_coop.protocol.messages import OffsetAndMetadata
+from kafka_coop.testing import EmbeddedKafka
+from kafka_coop.types import Partitions, TopicPartition
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class InterruptionError(Exception):
+    """Raised by callbacks and signal handlers here."""
+
+
+def next_one(fetcher: Fetcher) -> list[Message]:
+    message = fetcher.next(SLICE)
+    return [] if message is None else [message]
+
+
+def take_some(fetcher: Fetcher) -> list[Message]:
+    return fetcher.take(700, SLICE)
+
+
+BOTH_WAYS = pytest.mark.parametrize("deliver", [next_one, take_some])
+
+
+class TestCallbacks:
+    @BOTH_WAYS
+    def test_what_one_raises_surfaces_and_no_record_is_lost_or_repeated(
+        self, kafka: EmbeddedKafka, deliver: Callable[[Fetcher], list[Message]]
+    ) -> None:
+        topic = Topic(kafka, partitions=3, records=3000)
+        messages: list[Message] = []
+        raised = 0
+
+        def stats_cb(_: str) -> None:
+            raise InterruptionError
+
+        with fetcher_of(kafka, statistics_interval_ms=1, stats_cb=stats_cb) as fetcher:
+            fetcher.add(topic.at(0))
+
+            def step() -> None:
+                nonlocal raised
+                try:
+                    messages.extend(deliver(fetcher))
+                except InterruptionError:
+                    raised += 1
+
+            until(lambda: len(messages) >= 9000, step)
+        assert raised
+        assert offsets(messages) == {of: list(range(3000)) for of in topic.all}
+
+    def test_errors_of_the_client_reach_error_cb(self) -> None:
+        errors: list[confluent_kafka.KafkaError] = []
+        config = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
+        fetcher = Fetcher({**config, "error_cb": errors.append})
+        try:
+            until(lambda: bool(errors), lambda: fetcher.next(SLICE))
+        finally:
+            fetcher.close()
+        assert {error.code() for error in errors} <= {
+            confluent_kafka.KafkaError._TRANSPORT,
+            confluent_kafka.KafkaError._ALL_BROKERS_DOWN,
+        }
+
+    def test_logs_go_to_the_logger(self, kafka: EmbeddedKafka) -> None:
+        seen: list[logging.LogRecord] = []
+
+        class Handler(logging.Handler):
+            def emit(self, record: logging.LogRecord) -> None:
+                seen.append(record)
+
+        logger = logging.getLogger("test.librdkafka")
+        logger.setLevel(logging.DEBUG)
+        logger.addHandler(Handler())
+        with fetcher_of(kafka, logger=logger, log_level=7, debug="consumer") as fetcher:
+            until(lambda: bool(seen), lambda: fetcher.next(SLICE))
+
+
+@contextmanager
+def interruptions(period: float) -> Iterator[list[int]]:
+    """Raises from a signal handler again and again, whenever it strikes inside the fetcher.
+
+    Elsewhere the handler returns: what the test has in its hands is the test's to lose.
+    """
+    struck: list[int] = []
+
+    def handler(_: int, frame: FrameType | None) -> None:
+        if frame is not None and frame.f_globals["__name__"] == Fetcher.__module__:
+            struck.append(frame.f_lineno)
+            raise InterruptionError
+
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, period, period)
+    try:
+        yield struck
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+class TestSignals:
+    @BOTH_WAYS
+    def test_a_raising_handler_costs_no_record(
+        self, kafka: EmbeddedKafka, deliver: Callable[[Fetcher], list[Message]]
+    ) -> None:
+        topic = Topic(kafka, partitions=4, records=5000)
+        messages: list[Message] = []
+        with fetcher_of(kafka) as fetcher:
+            fetcher.add(topic.at(0))
+            with interruptions(0.005) as struck:
+
+                def step() -> None:
+                    with suppress(InterruptionError):
+                        messages.extend(deliver(fetcher))
+
+                until(lambda: len(messages) >= 20_000, step)
+            positions = fetcher.positions(topic.all)
+        assert struck
+        assert {of: at.offset for of, at in positions.items()} == dict.fromkeys(topic.all, 5000)
+        assert offsets(messages) == {of: list(range(5000)) for of in topic.all}
+
+    def test_ctrl_c_ends_a_wait(self, kafka: EmbeddedKafka) -> None:
+        def handler(_: int, __: FrameType | None) -> None:
+            raise KeyboardInterrupt
+
+        before = signal.signal(signal.SIGALRM, handler)
+        try:
+            with fetcher_of(kafka) as fetcher:
+                for wait in (fetcher.next, lambda seconds: fetcher.take(2, seconds)):
+                    signal.setitimer(signal.ITIMER_REAL, 0.05)
+                    with pytest.raises(KeyboardInterrupt):
+                        wait(PATIENCE)
+        finally:
+            signal.signal(signal.SIGALRM, before)
+
+
+class SwallowingConsumer:
+    """Stands in for confluent's: loses the records of a `consume` that raises, as it does."""
+
+    def __init__(self, config: dict[str, Any], **_: Any) -> None:
+        self.log: dict[int, list[Message]] = {}
+        self.at: dict[int, int] = {}
+        self.consumed: dict[int, int] = {}
+        self.raising = False
+        self.closed = False
+
+    def incremental_assign(self, partitions: list[confluent_kafka.TopicPartition]) -> None:
+        self.at |= {p.partition: p.offset for p in partitions}
+
+    def position(
+        self, partitions: list[confluent_kafka.TopicPartition]
+    ) -> list[confluent_kafka.TopicPartition]:
+        return [
+            confluent_kafka.TopicPartition("t", p.partition, self.consumed.get(p.partition, -1001))
+            for p in partitions
+        ]
+
+    def seek(self, to: confluent_kafka.TopicPartition) -> None:
+        self.at[to.partition] = to.offset
+        self.consumed.pop(to.partition, None)
+
+    def consume(self, n: int, _: float) -> list[Message]:
+        taken = []
+        for partition, offset in self.at.items():
+            for one in self.log[partition][offset : offset + n // len(self.at)]:
+                taken.append(one)
+                self.at[partition] = self.consumed[partition] = (one.offset() or 0) + 1
+        if self.raising:
+            raise InterruptionError
+        return taken
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def fetcher(monkeypatch: pytest.MonkeyPatch) -> Fetcher:
+    monkeypatch.setattr(confluent_kafka, "Consumer", SwallowingConsumer)
+    fetcher = Fetcher({})
+    fetcher._consumer.log = {  # type: ignore[attr-defined]  # the stand-in's
+        p: [record(p, offset, epoch=7) for offset in range(100)] for p in (0, 1)
+    }
+    fetcher.add({A: OffsetAndMetadata(offset=0), B: OffsetAndMetadata(offset=50)})
+    return fetcher
+
+
+class TestSwallowedRecords:
+    """The same, record by record, with a consumer that swallows exactly one batch."""
+
+    @pytest.mark.parametrize("taken_before", [0, 1, 3])
+    def test_are_fetched_again(self, fetcher: Fetcher, taken_before: int) -> None:
+        before = [m for _ in range(taken_before) for m in fetcher.take(8, 0)]
+        fetcher._consumer.raising = True  # type: ignore[attr-defined]  # the stand-in's
+        with pytest.raises(InterruptionError):
+            fetcher.take(8, 0)
+        both = Partitions({"t": [0, 1]})
+        delivered = 4 * taken_before
+        assert {of: at.offset for of, at in fetcher.positions(both).items()} == {
+            A: delivered,
+            B: 50 + delivered,
+        }
+        fetcher._consumer.raising = False  # type: ignore[attr-defined]  # the stand-in's
+        assert offsets(before + fetcher.take(80, 0)) == {
+            A: list(range(delivered + 40)),
+            B: list(range(50, 50 + min(50, delivered + 40))),
+        }
+
+    def test_what_is_buffered_stays_and_comes_first(self, fetcher: Fetcher) -> None:
+        fetcher._batch_size = 8
+        first = read(fetcher, 2)
+        fetcher._consumer.raising = True  # type: ignore[attr-defined]  # the stand-in's
+        with pytest.raises(InterruptionError):
+            fetcher.take(20, 0)
+        fetcher._consumer.raising = False  # type: ignore[attr-defined]  # the stand-in's
+        assert offsets(first + fetcher.take(26, 0)) == {
+            A: list(range(14)),
+            B: list(range(50, 64)),
+        }

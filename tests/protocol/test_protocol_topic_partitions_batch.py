@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from kafka_coop.errors import MalformedDataError
+from kafka_coop.protocol.topic_partitions import decode_topic_partitions, encode_topic_partitions
+from kafka_coop.protocol.topic_partitions_batch import decode_batch, encode_batch
+from kafka_coop.types import Partitions
+from protocol_strategies import partition_sets
+
+ENOUGH = 48
+"""From this many arrays on they are read in step."""
+
+
+def alone(data: bytes) -> tuple[Partitions, int] | None:
+    try:
+        return decode_topic_partitions(data)
+    except MalformedDataError:
+        return None
+
+
+def padded(arrays: list[bytes]) -> list[bytes]:
+    """Enough of them, the odd ones spread among plain ones."""
+    plain = [encode_topic_partitions(Partitions({f"p{i}": [i], "q": [0, i]})) for i in range(60)]
+    return plain[:30] + arrays + plain[30:]
+
+
+def agrees(arrays: list[bytes]) -> list[tuple[Partitions, int] | None]:
+    """Decodes; whatever is decoded must be what each array alone gives."""
+    answers = decode_batch(arrays)
+    assert len(answers) == len(arrays)
+    for data, answer in zip(arrays, answers, strict=True):
+        assert answer is None or answer == alone(data)
+    return answers
+
+
+@given(st.lists(partition_sets, max_size=20), st.binary(max_size=8))
+def test_sets_survive(sets: list[Partitions], behind: bytes) -> None:
+    arrays = padded([encode_topic_partitions(s) + behind for s in sets])
+    for data, answer in zip(arrays, agrees(arrays), strict=True):
+        long_names = any(len(t) > 255 for t in alone(data)[0].topics())  # type: ignore[index]  # it decodes
+        assert (answer is None) == long_names
+
+
+@given(st.lists(st.binary(max_size=40), max_size=20))
+@example([b"\0\0\0\1\0\1a\0\0\0\1\0\0\0\0", b"\0\0\0\1\0\1a\0\0\0\1\0\0\0"])
+@example([b"\0\0\0\2\0\0\0\0\0\0\0\0\0\0\0\0"])
+def test_any_bytes_are_decoded_alike_or_left_alone(arrays: list[bytes]) -> None:
+    agrees(padded(arrays))
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        [("a", [3, 1])],
+        [("a", [1, 1])],
+        [("a", [-1, 1])],
+        [("a", [1]), ("a", [2])],
+        [("b", [1]), ("a", [2])],
+        [("a", [])],
+    ],
+    ids=["unsorted", "repeated", "negative", "topic twice", "topics unsorted", "no partition"],
+)
+def test_odd_claims_are_left_to_the_careful_reader(odd: list[tuple[str, list[int]]]) -> None:
+    data = len(odd).to_bytes(4, "big")
+    for topic, numbers in odd:
+        data += len(topic).to_bytes(2, "big") + topic.encode() + len(numbers).to_bytes(4, "big")
+        data += b"".join(n.to_bytes(4, "big", signed=True) for n in numbers)
+    answers = agrees(padded([data]))
+    assert answers[30] is None
+    assert all(answer is not None for i, answer in enumerate(answers) if i != 30)
+
+
+def test_a_topic_that_is_no_text_spoils_its_member_alone() -> None:
+    answers = agrees(padded([b"\0\0\0\1\0\1\xff\0\0\0\1\0\0\0\0"]))
+    assert [i for i, answer in enumerate(answers) if answer is None] == [30]
+
+
+def test_few_arrays_are_left_alone() -> None:
+    data = encode_topic_partitions(Partitions({"a": [1]}))
+    assert decode_batch([data] * (ENOUGH - 1)) == [None] * (ENOUGH - 1)
+    assert decode_batch([data] * ENOUGH) == [decode_topic_partitions(data)] * ENOUGH
+
+
+def test_members_of_equal_topics_share_their_names() -> None:
+    sets = [Partitions({f"t{j}": [i] for j in range(20)}) for i in range(100)]
+    answers = agrees([encode_topic_partitions(s) for s in sets])
+    assert len({id(a[0].topics()) for a in answers if a is not None}) == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_large_group_of_many_topics(seed: int) -> None:
+    """More names than the table has slots for, so that some collide; names of all lengths."""
+    chance = random.Random(seed)
+    names = ["x" * chance.randrange(60) + f"{i:x}" for i in range(3_000)]
+    sets = [
+        Partitions({t: {chance.randrange(10_000) for _ in range(3)} for t in chance.sample(names, 200)})
+        for _ in range(300)
+    ]
+    arrays = encode_batch(sets)
+    assert arrays == [encode_topic_partitions(s) for s in sets]
+    answers = decode_batch(arrays)
+    assert [a[0] for a in answers if a is not None] == sets
+    assert [a[1] for a in answers if a is not None] == [len(a) for a in arrays]
+
+
+def test_names_made_to_collide_are_still_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    import kafka_coop.protocol.topic_partitions_batch as batch  # noqa: PLC0415  # to be patched
+    import numpy as np  # noqa: PLC0415  # for the patch alone
+
+    monkeypatch.setattr(batch, "_MULTIPLIER", np.uint64(0))
+    sets = [Partitions({f"t{i}-{j}": [j] for j in range(10)}) for i in range(60)]
+    answers = decode_batch([encode_topic_partitions(s) for s in sets])
+    assert [a[0] for a in answers if a is not None] == sets
+
+
+@given(st.lists(partition_sets, max_size=12))
+def test_a_batch_is_written_as_its_sets_are(sets: list[Partitions]) -> None:
+    assert encode_batch(sets) == [encode_topic_partitions(s) for s in sets]
+
+
+def test_a_name_beyond_kafkas_limit_is_not_written() -> None:
+    with pytest.raises(ValueError, match="32767"):
+        encode_batch([Partitions({"t" * 40_000: [1]})])

