@@ -97,7 +97,7 @@ class CoopConsumer:
         logger: Any | None = None,
     ) -> None:
         try:
-            self._config = parse(config, logger=logger)
+            self._config = parse(_without_strategy(config, assignors), logger=logger)
             settings = _member_settings(self._config, assignors)
             self._metrics = MemberMetrics(
                 group_id=self._config.group_id,
@@ -145,7 +145,7 @@ class CoopConsumer:
             )
             self._next_auto_commit = (
                 clock.now() + self._config.auto_commit_interval.total_seconds()
-                if self._config.auto_commit
+                if self._config.auto_commit and self._config.auto_commit_interval
                 else _FOREVER
             )
             self._backend.start()
@@ -751,6 +751,15 @@ class CoopConsumer:
             known = end if end is not None and end >= 0 else None
             progress[of] = PartitionProgress(position=at.offset, end=known)
         return MemberSnapshot(generation=self._backend.metadata().generation, progress=progress)
+
+
+def _without_strategy(
+    config: Mapping[str, Any], assignors: Iterable[Assignor] | None
+) -> Mapping[str, Any]:
+    """Instances replace the names, which may then be anybody's own."""
+    if assignors is None or not isinstance(config, Mapping):
+        return config
+    return {k: v for k, v in config.items() if k != "partition.assignment.strategy"}
 
 
 def _member_settings(

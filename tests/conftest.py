@@ -8,6 +8,7 @@ from importlib.metadata import version
 import confluent_kafka
 import hypothesis
 import pytest
+
 from kafka_coop.testing.cluster import KafkaCluster
 from kafka_coop.testing.embedded import EmbeddedKafka
 

@@ -315,6 +315,7 @@ class Plan(Mapping[str, Assignment]):
         counts = np.diff(runs, append=order.size)
         run_topics = topic[runs]
         run_ends = np.searchsorted(runs, ends).tolist()
+        topic_names = np.array([*snapshot.topics, None], object)
         names: dict[bytes, tuple[str, ...]] = {}
         partitions: dict[str, Partitions] = {}
         for i, (member, a, b) in enumerate(
@@ -324,7 +325,7 @@ class Plan(Mapping[str, Assignment]):
             key = mine.tobytes()
             topics = names.get(key)
             if topics is None:
-                topics = names[key] = tuple(snapshot.topics[t] for t in mine.tolist())
+                topics = names[key] = tuple(topic_names[mine].tolist())
             numbers = indices[ends[i] : ends[i + 1]]
             partitions[member] = Partitions.from_columns(
                 PartitionColumns(topics, counts[a:b], numbers)

@@ -156,7 +156,7 @@ class _Flow:
         As long as none is, it stops when every excess is nearer than whatever could still change.
         """
         back, forth = self._leave_costs(), self._enter_costs()
-        ordered = bool((forth > 0).all())
+        ordered = bool((forth > 0).all() and (back > 0).all())
         self.label = np.where(self.excess < 0, 0, _FAR)
         self.row_label = np.full(self.p.supply.size, _FAR)
         self.pool_label = 0 if self.pool < 0 else int(_FAR)

@@ -76,9 +76,7 @@ def closest(word: str, candidates: Iterable[str]) -> list[str]:
 
 def _suggestion(key: str) -> str:
     candidates = (
-        p.name
-        for p in KNOWN.values()
-        if p.role is not Role.PRODUCER and p.kind is not Kind.DEDICATED and p.name not in REFUSED
+        p.name for p in KNOWN.values() if p.kind is not Kind.DEDICATED and p.name not in REFUSED
     )
     if alike := closest(key.lower(), candidates):
         return f"did you mean {' or '.join(alike)}?"

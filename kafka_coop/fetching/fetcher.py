@@ -22,6 +22,7 @@ import confluent_kafka
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaError, KafkaException, Message
 
 from kafka_coop.fetching.buffer import RecordBuffer
+from kafka_coop.fetching.callbacks import CallbackGuard
 from kafka_coop.fetching.ledger import DeliveryLedger
 from kafka_coop.fetching.native import (
     known_positions,
@@ -49,10 +50,10 @@ class Fetcher:
     One thread at a time: the caller serialises all methods except the queries at the end,
     which may be called from any thread while another one waits in `next` or `take`. The
     callbacks of the configuration (``error_cb``, ``stats_cb``, ``throttle_cb``,
-    ``oauth_cb``, the logger) run inside `next` and `take`; what they raise is raised there.
+    ``oauth_cb``, the logger) run inside `next` and `take`; what the first three raise is
+    raised there.
 
-    Neither that nor an exception from a signal handler (Ctrl-C) loses a record: what
-    librdkafka had gathered meanwhile is fetched again.
+    Neither that nor an exception from a signal handler (Ctrl-C) loses a record, or repeats one.
 
     After `close`, methods raise RuntimeError, as confluent's do.
 
@@ -71,7 +72,10 @@ class Fetcher:
         self, config: Mapping[str, Any], *, logger: Any | None = None, prefetch: int = 500
     ) -> None:
         options = {} if logger is None else {"logger": logger}
-        self._consumer = confluent_kafka.Consumer({**config, **_NEVER_COMMIT}, **options)
+        self._guard = CallbackGuard()
+        self._consumer = confluent_kafka.Consumer(
+            self._guard.guarded(config) | _NEVER_COMMIT, **options
+        )
         self._prefetch = prefetch
         self._batch_size = prefetch
         self._buffer = RecordBuffer()
@@ -158,6 +162,7 @@ class Fetcher:
         Raises:
             KafkaException: librdkafka failed.
             RuntimeError: The fetcher is closed.
+            Exception: A callback raised it.
         """
         buffer = self._buffer
         index = buffer.index
@@ -173,7 +178,8 @@ class Fetcher:
 
         Args:
             n: At most a million.
-            timeout: Seconds to wait; negative: without end.
+            timeout: Seconds to wait; negative: without end. Signal handlers run when the wait
+                is over: to stay interruptible, wait in slices.
 
         Returns:
             The messages, in order for each partition; fewer than `n`, or none, if time ran out.
@@ -182,33 +188,44 @@ class Fetcher:
             KafkaException: librdkafka failed.
             ValueError: `n` is negative or more than a million.
             RuntimeError: The fetcher is closed.
+            Exception: A callback raised it, now or while the last messages were taken.
         """
+        self._guard.reraise()
+        buffer = self._buffer
         if self._held:
             message = self._serve_held(timeout)
-            return [] if message is None else [message]
-        buffer = self._buffer
-        if buffer.index >= len(buffer.records):
-            return self._consume(n, timeout)
-        if n < 0:
+            taken = [] if message is None else [message]
+        elif buffer.index >= len(buffer.records):
+            taken = self._consume(n, timeout)
+        elif n < 0:
             raise ValueError(f"the number of messages can't be negative: {n}")
-        taken = buffer.records[buffer.index : buffer.index + n]
-        rest = [] if len(taken) == n else self._consume(n - len(taken), timeout)
-        buffer.index += len(taken)
-        return taken + rest
+        else:
+            taken = buffer.records[buffer.index : buffer.index + n]
+            rest = [] if len(taken) == n else self._consume(n - len(taken), timeout)
+            buffer.index += len(taken)
+            taken = taken + rest
+        if not taken:
+            self._guard.reraise()
+        return taken
 
     def _next_batch(self, timeout: float) -> Message | None:
         """Refills the buffer; if there is nothing to refill it with, waits for one message.
 
-        `consume` of several waits until it has them all, so the wait is a `poll`.
+        `consume` of several waits until it has them all, so the wait is a `poll`. What a callback
+        raised is raised when the batch is safely in the buffer, or else with the next call.
         """
-        if self._held:
-            return self._serve_held(timeout)
+        self._guard.reraise()
         buffer = self._buffer
         buffer.index = 0
         buffer.records = []  # free the delivered ones before as many more are made
-        buffer.records = self._consume(self._batch_size, 0.0)
+        if not self._held:
+            buffer.records = self._consume(self._batch_size, 0.0)
+            self._guard.reraise()
         if not buffer.records:
-            return None if timeout == 0 else self._poll(timeout)
+            message = self._serve_held(timeout) if self._held else self._poll(timeout)
+            if message is None:
+                self._guard.reraise()
+            return message
         record_bytes = len(buffer.records[-1]) or 1
         self._batch_size = max(1, min(self._prefetch, _PREFETCH_BYTES // record_bytes))
         buffer.index = 1
@@ -385,6 +402,7 @@ class Fetcher:
         self._buffer.clear()
         self._last_taken = ()
         self._consumer.close()
+        self._guard.reraise()
 
     def _require_open(self) -> None:
         # confluent's pause() and resume() hand a null pointer to librdkafka once closed.

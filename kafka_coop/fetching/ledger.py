@@ -1,9 +1,9 @@
 """Up to where records were delivered, in case an exception swallows some.
 
 `confluent_kafka.Consumer.consume` destroys the records it has gathered when a signal handler
-or a callback raises meanwhile (Ctrl-C, a raising ``stats_cb``), yet librdkafka counts them as
-consumed: whoever carries on, or commits on the way out, skips them. The fetcher therefore
-knows what it has delivered, and seeks back.
+raises meanwhile (Ctrl-C), yet librdkafka counts them as consumed: whoever carries on, or
+commits on the way out, skips them. The fetcher therefore knows what it has delivered, and
+seeks back.
 
 Asking librdkafka for all positions costs 0.75 µs a partition; looking at every record costs
 0.13 µs. Either would show in a batch of a few hundred records. So the positions are asked for

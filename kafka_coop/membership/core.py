@@ -250,11 +250,16 @@ class MemberCore:
         if patterns:
             self._interest = self._interest.matching(self._watch.matching(patterns))
         self._reported.clear()
-        self._watch_own_topics(now)
+        self._watch_topics(now)
 
-    def _watch_own_topics(self, now: float) -> None:
-        if self._union is None:
-            self._watch.want(None if self._interest.patterns else self._interest.topics, now)
+    def _watch_topics(self, now: float) -> None:
+        """Our own topics, and everyone's while we lead; all there are, if we have patterns.
+
+        A leader's watch must follow its own new subscription, too: one that took up a pattern
+        would else ask for the old names over and over, and never join.
+        """
+        wanted = {*(self._union or ()), *self._interest.topics}
+        self._watch.want(None if self._interest.patterns else wanted, now)
 
     def _interest_covers(self, topic: str) -> bool:
         return topic in self._interest.topics or topic in self._interest.matched

@@ -166,7 +166,7 @@ class Joining(MemberCore):
             self._union = None
             self._seen_cluster = None
             self._joined = Joined(answer=answer, at=now)
-            self._watch_own_topics(now)
+            self._watch_topics(now)
             return identity + self._sync({}, now)
         current.role = Role.LEADER
         current.members = len(answer.members)
@@ -174,7 +174,7 @@ class Joining(MemberCore):
         self._joined = Joined(answer=answer, union=union, at=now)
         self._union = union
         self._seen_cluster = None
-        self._watch.want(None if self._interest.patterns else {*union, *self.topics}, now)
+        self._watch_topics(now)
         if answer.skip_assignment:
             # KIP-814: the plan stands. From now on we watch for it to become outdated.
             return identity + self._sync({}, now) + self._watch.fetch(now)

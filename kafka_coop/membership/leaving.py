@@ -45,6 +45,7 @@ class Leaving(MemberCore):
         self._final_offered = False
         self._leave_by = None
         self._halted_by = None
+        self._retry_at = None  # nothing retries any more: a deadline left behind would spin
         self._watch.want((), now)
         self._union = None
         in_group = self.generation != NO_GENERATION

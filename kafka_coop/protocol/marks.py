@@ -194,11 +194,8 @@ def _assignment_fields(marks: AssignmentMarks) -> dict[int, bytes]:
 
 
 def _assignment_marks(fields: Mapping[int, bytes]) -> AssignmentMarks:
-    microseconds = _count(fields.get(_HEARTBEAT_INTERVAL))
-    try:
-        interval = timedelta(microseconds=microseconds)
-    except OverflowError:
-        interval = timedelta(0)
+    # Zero or missing is no suggestion. 64 bits of microseconds always fit a timedelta.
+    interval = timedelta(microseconds=_count(fields.get(_HEARTBEAT_INTERVAL)))
     return AssignmentMarks(follow_up=_FOLLOW_UP in fields, heartbeat_interval=interval or None)
 
 

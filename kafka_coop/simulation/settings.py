@@ -42,12 +42,12 @@ class Client:
             back with the id it is given (KIP-394); from 9 on a restarted static leader is told
             that it leads, and to skip the assignment (KIP-814).
         offset_commit_version: From 9 on a commit to a group that does not exist is answered
-            GROUP_ID_NOT_FOUND; before, ILLEGAL_GENERATION.
+            GROUP_ID_NOT_FOUND; before, ILLEGAL_GENERATION. Our own members speak 8.
     """
 
     client_id: str = "rdkafka"
     join_group_version: int = 9
-    offset_commit_version: int = 9
+    offset_commit_version: int = 8
 
     @property
     def requires_known_member_id(self) -> bool:

@@ -3,6 +3,8 @@
 A broker is the artifact ``kafka_2.13`` and what it needs at run time, some 45 MB. Maven
 resolves and fetches them where it is installed, with the user's own settings and mirrors;
 else the package jgo does, which is a Maven resolver in Python.
+
+`python -m kafka_coop.testing.jars 4.1.0` fetches them beforehand.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import importlib.util
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -122,3 +125,9 @@ def _jgo(coordinates: tuple[str, ...], into: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         for jar in pool.map(lambda artifact: artifact.resolve(), artifacts.values()):
             shutil.copy(jar, into)
+
+
+if __name__ == "__main__":
+    # Before the tests of a CI run, so that none of them waits for the download.
+    for wanted in sys.argv[1:]:
+        sys.stdout.write(f"{kafka_jars(wanted)}\n")

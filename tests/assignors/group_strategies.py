@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
@@ -39,6 +40,19 @@ def seeded_group(
             topics=subscribed[m], owned=Partitions.of(holds[m]), generation=Generation(1)
         )
         for m in names
+    }
+
+
+def in_racks(seed: int, cluster: Cluster, group: Group) -> tuple[Cluster, Group]:
+    """The same group in three racks, some members in none; partitions have one or two replicas."""
+    rng = random.Random(seed)
+    racks = ("r0", "r1", "r2")
+    places = {
+        t: tuple(tuple(rng.sample(racks, rng.randint(1, 2))) for _ in range(n))
+        for t, n in cluster.partitions.items()
+    }
+    return replace(cluster, replica_racks=places), {
+        m: replace(s, rack=rng.choice((*racks, None))) for m, s in group.items()
     }
 
 

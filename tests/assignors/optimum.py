@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import product
 
 import numpy as np
-from ortools.graph.python import min_cost_flow
+from ortools.graph.python import min_cost_flow  # type: ignore[import-untyped]  # has no stubs
 
 from kafka_coop.types import Cluster, GroupAssignment, Subscription
 
@@ -73,16 +73,33 @@ def best_by_trying_all(cluster: Cluster, group: Mapping[str, Subscription]) -> S
     return best
 
 
-def best_by_flow(cluster: Cluster, group: Mapping[str, Subscription]) -> Score:
+def best_by_flow(
+    cluster: Cluster,
+    group: Mapping[str, Subscription],
+    *,
+    keep: bool = False,
+    far: Callable[[str, str, int], bool] = lambda *_: False,
+) -> tuple[tuple[int, ...], int]:
     """Min-cost flow partition by partition: the k-th place of a member costs (2k - 1) · weight.
 
     The sum of squares that this minimises has its optimum at the lexicographically best load
     vector, for semi-matchings; the weight puts one unit of balance before all moves.
+
+    Args:
+        cluster, group: The problem.
+        keep: Owners may not lose anything.
+        far: Whether a member is in another rack than a topic's partition: that costs more than
+            all moves together, and less than one unit of balance.
+
+    Returns:
+        The loads, and the cost besides: moves + (partitions + 1) · partitions that are far.
     """
     may, owners = eligible(cluster, group), rightful_owners(cluster, group)
+    if keep:
+        may |= {p: [m] for p, m in owners.items()}
     members = sorted(group)
     index = {m: i for i, m in enumerate(members)}
-    weight = len(may) + 1
+    weight = (len(may) + 1) * (len(may) + 2)
     source, sink, first = len(members), len(members) + 1, len(members) + 2
     reach = Counter(m for who in may.values() for m in who)
     tails, heads, costs = [], [], []
@@ -93,9 +110,12 @@ def best_by_flow(cluster: Cluster, group: Mapping[str, Subscription]) -> Score:
         for member in who:
             tails.append(node)
             heads.append(index[member])
-            costs.append(int(owners.get(partition, member) != member))
+            costs.append(
+                int(owners.get(partition, member) != member)
+                + (len(may) + 1) * far(member, *partition)
+            )
     for member, most in reach.items():
-        for k in range(min(most, -(-2 * len(may) // max(len(members), 1)) + 40)):
+        for k in range(most):
             tails.append(index[member])
             heads.append(sink)
             costs.append((2 * k + 1) * weight)
@@ -107,7 +127,7 @@ def best_by_flow(cluster: Cluster, group: Mapping[str, Subscription]) -> Score:
     assert network.solve_max_flow_with_min_cost() == network.OPTIMAL
     assert network.maximum_flow() == len(may)
     flows = network.flows(arcs)
-    used = [h for t, h, f in zip(tails, heads, flows, strict=True) if f and h < source]
+    used = [h for h, f in zip(heads, flows, strict=True) if f and h < source]
     loads = Counter(used)
     squares = sum(n * n for n in loads.values())
     return (

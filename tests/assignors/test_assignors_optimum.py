@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from group_strategies import Group, next_round, seeded_group, small_groups
+from group_strategies import Group, in_racks, next_round, seeded_group, small_groups
 from hypothesis import given, settings
 from optimum import best_by_flow, best_by_trying_all, score
 
-from kafka_coop.assignors import ConstrainedCooperativeSticky, CooperativeSticky
+from kafka_coop.assignors import ConstrainedCooperativeSticky, CooperativeSticky, FairestSticky
 from kafka_coop.types import Cluster
 
 
@@ -86,3 +86,43 @@ def test_the_order_of_members_does_not_matter(world: tuple[Cluster, Group]) -> N
     backwards = dict(reversed(group.items()))
     plans = [dict(CooperativeSticky().assign(cluster, g)) for g in (group, backwards)]
     assert plans[0] == plans[1]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_fairest_sticky_is_as_fair_as_keeping_everything_allows(seed: int) -> None:
+    cluster, group = seeded_group(
+        seed, topics=(2, 8), partitions=(1, 15), members=(2, 9), owned=0.5
+    )
+    plan = FairestSticky().assign(cluster, group)
+    loads, moves = score(cluster, group, plan)
+    assert moves == 0
+    assert (loads, 0) == best_by_flow(cluster, group, keep=True)
+
+
+@pytest.mark.parametrize("owned", [0.0, 0.9])
+@pytest.mark.parametrize("chance", [0.5, 1.0])
+@pytest.mark.parametrize("seed", range(25))
+def test_balance_then_racks_then_moves(seed: int, chance: float, owned: float) -> None:
+    cluster, group = seeded_group(
+        seed, topics=(1, 6), partitions=(1, 12), members=(2, 8), chance=chance, owned=owned
+    )
+    cluster, group = in_racks(seed, cluster, group)
+    places = cluster.replica_racks
+    assert places is not None
+
+    holding = {t: places[t] for s in group.values() for t in s.topics}
+    sets = {frozenset(racks) for lists in holding.values() for racks in lists}
+    everywhere = frozenset().union(*sets)
+    telling = len(sets) > 1 and any(s.rack in everywhere for s in group.values())
+
+    def far(member: str, topic: str, partition: int) -> bool:
+        rack = group[member].rack
+        return telling and rack is not None and rack not in places[topic][partition]
+
+    plan = CooperativeSticky().assign(cluster, group)
+    loads, moves = score(cluster, group, plan)
+    misplaced = sum(far(m, t, p) for m, a in plan.items() for t, p in a.partitions)
+    total = sum(loads)
+    best_loads, best_cost = best_by_flow(cluster, group, far=far)
+    assert loads == best_loads
+    assert (misplaced, moves) == divmod(best_cost, total + 1)

@@ -17,14 +17,15 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, ParamSpec, Self
 
-from kafka_coop.config import ConnectionSettings
-from kafka_coop.protocol.messages import Heartbeat, Node
-from kafka_coop.types import Generation, MemberId
 from kio.index import load_payload_module, load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 from kio.static.primitive import i32
+
+from kafka_coop.config import ConnectionSettings
+from kafka_coop.protocol.messages import Heartbeat, JoinGroup, Node
+from kafka_coop.types import Generation, MemberId
 
 P = ParamSpec("P")
 
@@ -45,6 +46,15 @@ SOON = timedelta(seconds=20)
 
 HEARTBEAT_REQUEST = Heartbeat(
     group_id="g", generation=Generation(1), member_id=MemberId("m"), instance_id=None
+)
+
+JOIN_REQUEST = JoinGroup(
+    group_id="g",
+    session_timeout=timedelta(seconds=45),
+    rebalance_timeout=timedelta(minutes=5),
+    member_id=MemberId("m"),
+    instance_id=None,
+    protocols=(),
 )
 
 
@@ -129,6 +139,12 @@ class Visitor:
 
     def cut(self) -> None:
         self._writer.close()
+
+    def go_deaf(self) -> None:
+        """Reads nothing more, TLS's goodbye included."""
+        transport = self._writer.transport
+        assert isinstance(transport, asyncio.Transport)
+        transport.pause_reading()
 
     async def left(self) -> None:
         """Returns once the client has closed; whatever else it sends is dropped."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -12,6 +13,7 @@ from broker_harness import (
     HEARTBEAT,
     HEARTBEAT_REQUEST,
     JOIN_GROUP,
+    JOIN_REQUEST,
     RANGES,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
@@ -22,6 +24,9 @@ from broker_harness import (
     on_loop,
     settings,
 )
+from kio.schema.errors import ErrorCode
+from scramp import ScramException, ScramMechanism  # type: ignore[import-untyped]  # annotated nowhere
+
 from kafka_coop.broker.connection import Connection
 from kafka_coop.broker.security import Login, Security
 from kafka_coop.config import ConnectionSettings, SaslSettings
@@ -33,22 +38,10 @@ from kafka_coop.errors import (
     RequestTimedOutError,
     VersionNotSupportedError,
 )
-from kafka_coop.protocol.messages import GroupJoined, HeartbeatAcked, JoinGroup
-from kafka_coop.types import MemberId
-from kio.schema.errors import ErrorCode
-from scramp import ScramException, ScramMechanism  # type: ignore[import-untyped]  # annotated nowhere
+from kafka_coop.protocol.messages import GroupJoined, HeartbeatAcked
 
 PASSWORD = "open sesame"
 TOKEN = "hush-token"
-
-JOIN_REQUEST = JoinGroup(
-    group_id="g",
-    session_timeout=timedelta(seconds=45),
-    rebalance_timeout=timedelta(minutes=5),
-    member_id=MemberId("m"),
-    instance_id=None,
-    protocols=(),
-)
 
 
 def sasl(mechanism: str, **changes: Any) -> ConnectionSettings:
@@ -513,6 +506,34 @@ async def test_closing_ends_a_renewal() -> None:
             await waiting
         sessions.holding.set()
         await sessions.left.wait()
+
+
+@on_loop
+async def test_closing_does_not_wait_for_a_token() -> None:
+    clock = Clock()
+    asked, stop = threading.Event(), threading.Event()
+    expiries = iter([1.0, 4e9])
+    wall = iter([0.0, 1e6])
+
+    def callback(_: str) -> tuple[Any, ...]:
+        expires_at = next(expiries)
+        if expires_at > 1:
+            asked.set()
+            stop.wait()
+        return TOKEN, expires_at
+
+    login = Login(
+        SaslSettings(mechanism="OAUTHBEARER", oauth_cb=callback), wall_clock=lambda: next(wall)
+    )
+    async with broker_with("OAUTHBEARER", lifetime=100) as broker:
+        connection = await opened(broker, clock, Security(tls=None, login=login))
+        clock.time = 90
+        await beat(connection)
+        await asyncio.to_thread(asked.wait)
+        await beat(connection)  # the old session serves while the token is fetched
+        async with asyncio.timeout(10):
+            await closed(connection)
+        stop.set()
 
 
 def test_a_login_shows_no_secret() -> None:

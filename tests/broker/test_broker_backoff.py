@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kafka_coop.broker.backoff import ReconnectBackoff
 
 

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 from broker_harness import on_loop
+
 from kafka_coop.broker.blocking import run_blocking
 
 

@@ -23,6 +23,8 @@ from broker_harness import (
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode
+
 from kafka_coop.broker.connection import Connection
 from kafka_coop.errors import (
     ConnectionFailedError,
@@ -31,7 +33,6 @@ from kafka_coop.errors import (
     VersionNotSupportedError,
 )
 from kafka_coop.protocol.messages import HeartbeatAcked, SaslHandshake
-from kio.schema.errors import ErrorCode
 
 
 async def opened(broker: FakeBroker) -> Connection:

@@ -27,6 +27,7 @@ from broker_certificates import (
 from broker_harness import HEARTBEAT_REQUEST, SOON, FakeBroker, Visitor, on_loop, settings
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
+
 from kafka_coop.broker.connection import Connection
 from kafka_coop.config import ConnectionSettings, TlsSettings
 from kafka_coop.errors import AuthenticationFailedError, ConnectionFailedError, RequestFailedError
@@ -184,6 +185,20 @@ async def refusal(broker: FakeBroker, with_settings: ConnectionSettings) -> Requ
 async def test_tls_with_a_trusted_certificate() -> None:
     async with FakeBroker(tls=broker_context()) as broker:
         await used(*broker.address, tls())
+
+
+@on_loop
+async def test_closing_does_not_wait_for_the_brokers_goodbye() -> None:
+    async def script(visitor: Visitor) -> None:
+        await visitor.greet()
+        visitor.go_deaf()
+        await asyncio.Event().wait()
+
+    async with FakeBroker(script, tls=broker_context()) as broker:
+        connection = await Connection.open(*broker.address, tls())
+        connection.close()
+        async with asyncio.timeout(10):
+            await connection.wait_closed()
 
 
 @on_loop

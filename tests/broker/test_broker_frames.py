@@ -5,6 +5,7 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kafka_coop.broker.frames import FrameSplitter, frame
 from kafka_coop.errors import MalformedDataError
 

@@ -18,6 +18,7 @@ from broker_certificates import authority_pem, broker_context
 from broker_harness import on_loop
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kafka_coop.broker.oauth import CachedTokens, Token, _jwt_expiry, callback_tokens, oidc_tokens
 from kafka_coop.config import OidcSettings
 from kafka_coop.errors import (

@@ -13,12 +13,14 @@ from broker_certificates import authority_pem, broker_context
 from broker_harness import (
     HEARTBEAT_REQUEST,
     JOIN_GROUP,
+    JOIN_REQUEST,
     SOON,
     FakeBroker,
     Visitor,
     on_loop,
     settings,
 )
+
 from kafka_coop.broker.pool import JOIN_LANE, MAIN_LANE, Brokers
 from kafka_coop.config import SaslSettings, TlsSettings
 from kafka_coop.errors import (
@@ -28,23 +30,7 @@ from kafka_coop.errors import (
     RequestFailedError,
     RequestTimedOutError,
 )
-from kafka_coop.protocol.messages import (
-    ClusterMetadata,
-    GroupJoined,
-    HeartbeatAcked,
-    JoinGroup,
-    Node,
-)
-from kafka_coop.types import MemberId
-
-JOIN_REQUEST = JoinGroup(
-    group_id="g",
-    session_timeout=timedelta(seconds=45),
-    rebalance_timeout=timedelta(minutes=5),
-    member_id=MemberId("m"),
-    instance_id=None,
-    protocols=(),
-)
+from kafka_coop.protocol.messages import ClusterMetadata, GroupJoined, HeartbeatAcked, Node
 
 
 class Clock:
@@ -236,10 +222,15 @@ async def test_dropping_during_the_opening_fails_its_callers() -> None:
         waiting = [asyncio.create_task(beat(it, broker)) for _ in range(2)]
         await reluctant.arrived.wait()
         it.drop(broker.node, MAIN_LANE)
+        again = asyncio.create_task(beat(it, broker))
         failures = [await failure(each) for each in waiting]
         assert all(isinstance(each, ConnectionFailedError) for each in failures)
+        # The attempt that was dropped has ended meanwhile, and left the new one alone.
+        late = asyncio.create_task(beat(it, broker))
+        await asyncio.sleep(0)
         reluctant.go.set()
-        await beat(it, broker)
+        await asyncio.gather(again, late)
+        assert broker.visits == 2
 
 
 @on_loop

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scramp import ScramMechanism  # type: ignore[import-untyped]  # annotated nowhere
+
 from kafka_coop.broker.sasl import Conversation, advance, oauthbearer, plain, scram
 from kafka_coop.errors import AuthenticationFailedError
-from scramp import ScramMechanism  # type: ignore[import-untyped]  # annotated nowhere
 
 SCRAM = ["SCRAM-SHA-256", "SCRAM-SHA-512"]
 ascii_text = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=20)

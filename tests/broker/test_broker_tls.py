@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509 import load_pem_x509_certificate
+
 from kafka_coop.broker.tls import ssl_context
 from kafka_coop.config import TlsSettings
 from kafka_coop.errors import ConfigurationError

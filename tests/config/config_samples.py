@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException
+
 from kafka_coop.config import ConsumerConfig, parse
 from kafka_coop.errors import ConfigurationError
 

@@ -6,6 +6,7 @@ import pytest
 from config_samples import configured
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kafka_coop.config.bootstrap import parse_bootstrap
 from kafka_coop.errors import ConfigurationError
 

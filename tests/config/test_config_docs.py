@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from config_samples import BASE, OIDC, SCRAM
+
 from kafka_coop.config import parse
 from kafka_coop.config.fetcher import _BETTER_DEFAULTS
 from kafka_coop.config.known import KNOWN, REFUSED, property_of

@@ -8,6 +8,7 @@ import pytest
 from config_samples import BASE, SCRAM, configured, confluent_refuses
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kafka_coop.config import parse
 from kafka_coop.config.known import KNOWN
 from kafka_coop.config.properties import Kind, Role

@@ -1,6 +1,7 @@
 import generate_librdkafka_keys
 import pytest
 from config_samples import confluent_refuses
+
 from kafka_coop.config import librdkafka_keys
 from kafka_coop.config.known import KNOWN, REFUSED, property_of
 from kafka_coop.config.properties import Kind, Property, Role

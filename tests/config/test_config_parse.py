@@ -9,6 +9,7 @@ import pytest
 from config_samples import BASE, configured
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kafka_coop.config import (
     NEVER,
     Callbacks,
@@ -148,6 +149,7 @@ def test_no_brokers_at_all_are_an_error() -> None:
         ("Group.Id", "group.id"),
         ("coop.poll.prefetchh", "coop.poll.prefetch"),
         ("onerror_cb", "error_cb"),
+        ("linger.mss", "linger.ms"),
         ("zzz", "docs/CONFIGURATION.md"),
     ],
 )

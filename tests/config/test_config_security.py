@@ -7,6 +7,7 @@ import pytest
 from config_samples import BASE, OIDC, SCRAM
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kafka_coop.config import OidcSettings, SaslSettings, TlsSettings, parse
 from kafka_coop.config.known import KNOWN
 from kafka_coop.config.properties import Kind
@@ -245,7 +246,12 @@ _FRAMES: list[dict[str, Any]] = [
             st.sampled_from(_SECRET_KEYS),
             st.sampled_from(["sasl.pasword", "sasl.oauthbearer.extensions", "ssl.key.passwd"]),
         ),
-        st.one_of(_SECRETS, _SECRETS.map(lambda s: [s]), _SECRETS.map(lambda s: {s: s})),
+        st.one_of(
+            _SECRETS,
+            _SECRETS.map(lambda s: f"{s}\0"),
+            _SECRETS.map(lambda s: [s]),
+            _SECRETS.map(lambda s: {s: s}),
+        ),
         max_size=4,
     ),
 )
@@ -258,3 +264,10 @@ def test_no_secret_is_ever_told(frame: dict[str, Any], secrets: dict[str, Any]) 
         told = f"{error!r} {error} {error.__cause__!r} {error.__context__!r}"
     assert "§" not in told
     assert "xc2" not in told
+
+
+@pytest.mark.parametrize("frame", [{**SCRAM, "security.protocol": "sasl_ssl"}, OIDC])
+def test_no_secret_is_in_a_repr(frame: dict[str, Any]) -> None:
+    secrets = {key: "§" for key in _SECRET_KEYS if "client.secret" not in key}
+    oidc_secret = {"sasl.oauthbearer.client.secret": "§", "sasl.oauthbearer.extensions": "a=§"}
+    assert "§" not in repr(parse({**BASE, **frame, **secrets, **oidc_secret}))

@@ -4,6 +4,7 @@ import pytest
 from config_samples import configured
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kafka_coop import assignors
 from kafka_coop.config.strategies import DEFAULT, KNOWN_STRATEGIES, validate_strategies
 from kafka_coop.errors import ConfigurationError

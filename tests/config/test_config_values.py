@@ -13,6 +13,7 @@ import pytest
 from config_samples import BASE, OIDC, SCRAM, confluent_refuses, we_refuse
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+
 from kafka_coop.config import parse
 from kafka_coop.config.known import KNOWN
 from kafka_coop.config.properties import Kind, Property, Role
@@ -90,6 +91,11 @@ def test_the_choices_are_the_librarys_in_any_case(prop: Property) -> None:
     _agree({prop.name: f" {prop.choices[0]}"})
     assert not _agree({prop.name: None})
     assert not _agree({prop.name: ""})
+
+
+def test_letters_outside_of_ascii_have_no_case_in_c() -> None:
+    assert _agree({"offset.store.method": "BROKER"})
+    assert not _agree({"offset.store.method": "bro\N{KELVIN SIGN}er"})
 
 
 @pytest.mark.parametrize("flag", [True, False, 1, 0, "T", "f", "1", "0", "TRUE", "False"])

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import Message, Producer
+
 from kafka_coop.fetching.fetcher import Fetcher
 from kafka_coop.fetching.native import partition_of
 from kafka_coop.protocol.messages import OffsetAndMetadata
@@ -63,7 +64,7 @@ def fetcher_of(
         "bootstrap.servers": kafka.bootstrap_servers,
         "group.id": "fetching",
         "fetch.wait.max.ms": 50,
-        "log_level": 0,
+        "log_level": 0 if logger is None else 7,
         **{key.replace("_", "."): value for key, value in config.items() if not callable(value)},
         **{key: value for key, value in config.items() if callable(value)},
     }
@@ -116,6 +117,6 @@ def offsets(messages: list[Message]) -> dict[TopicPartition, list[int]]:
 
 
 def record(
-    partition: int, offset: int, *, topic: str = "t", epoch: int | None = None, value: bytes = b""
+    partition: int, offset: int, *, topic: str = "t", epoch: int = -1, value: bytes = b""
 ) -> Message:
     return Message(topic=topic, partition=partition, offset=offset, value=value, leader_epoch=epoch)

@@ -6,6 +6,7 @@ import hypothesis.strategies as st
 from confluent_kafka import KafkaError, Message
 from fetching_support import record
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
 from kafka_coop.fetching.buffer import RecordBuffer
 from kafka_coop.fetching.native import partition_of
 from kafka_coop.types import Partitions, TopicPartition

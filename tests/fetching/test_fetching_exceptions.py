@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -13,6 +14,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka import Message
 from fetching_support import PATIENCE, SLICE, Topic, fetcher_of, offsets, read, record, until
+
 from kafka_coop.fetching.fetcher import Fetcher
 from kafka_coop.protocol.messages import OffsetAndMetadata
 from kafka_coop.testing import EmbeddedKafka
@@ -31,7 +33,7 @@ def next_one(fetcher: Fetcher) -> list[Message]:
 
 
 def take_some(fetcher: Fetcher) -> list[Message]:
-    return fetcher.take(700, SLICE)
+    return fetcher.take(300, SLICE)
 
 
 BOTH_WAYS = pytest.mark.parametrize("deliver", [next_one, take_some])
@@ -47,9 +49,10 @@ class TestCallbacks:
         raised = 0
 
         def stats_cb(_: str) -> None:
-            raise InterruptionError
+            if len(messages) < 9000:
+                raise InterruptionError
 
-        with fetcher_of(kafka, statistics_interval_ms=1, stats_cb=stats_cb) as fetcher:
+        with fetcher_of(kafka, statistics_interval_ms=10, stats_cb=stats_cb) as fetcher:
             fetcher.add(topic.at(0))
 
             def step() -> None:
@@ -60,6 +63,8 @@ class TestCallbacks:
                     raised += 1
 
             until(lambda: len(messages) >= 9000, step)
+            with suppress(InterruptionError):  # one that came with the last records
+                fetcher.close()
         assert raised
         assert offsets(messages) == {of: list(range(3000)) for of in topic.all}
 
@@ -86,30 +91,38 @@ class TestCallbacks:
         logger = logging.getLogger("test.librdkafka")
         logger.setLevel(logging.DEBUG)
         logger.addHandler(Handler())
-        with fetcher_of(kafka, logger=logger, log_level=7, debug="consumer") as fetcher:
+        with fetcher_of(kafka, logger=logger, debug="consumer") as fetcher:
             until(lambda: bool(seen), lambda: fetcher.next(SLICE))
 
 
 @contextmanager
-def interruptions(period: float) -> Iterator[list[int]]:
-    """Raises from a signal handler again and again, whenever it strikes inside the fetcher.
+def interruptions(period: float, struck: list[int]) -> Iterator[None]:
+    """Raises from a signal handler if it strikes inside the fetcher.
 
     Elsewhere the handler returns: what the test has in its hands is the test's to lose.
     """
-    struck: list[int] = []
 
     def handler(_: int, frame: FrameType | None) -> None:
         if frame is not None and frame.f_globals["__name__"] == Fetcher.__module__:
             struck.append(frame.f_lineno)
             raise InterruptionError
 
-    before = signal.signal(signal.SIGALRM, handler)
-    signal.setitimer(signal.ITIMER_REAL, period, period)
+    before = signal.signal(signal.SIGVTALRM, handler)
+    signal.setitimer(signal.ITIMER_VIRTUAL, period, period)
     try:
-        yield struck
+        yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+@contextmanager
+def ctrl_c_soon() -> Iterator[None]:
+    main = threading.get_ident()
+    timer = threading.Timer(0.05, signal.pthread_kill, (main, signal.SIGINT))
+    timer.start()
+    yield
+    timer.join()
 
 
 class TestSignals:
@@ -118,34 +131,33 @@ class TestSignals:
         self, kafka: EmbeddedKafka, deliver: Callable[[Fetcher], list[Message]]
     ) -> None:
         topic = Topic(kafka, partitions=4, records=5000)
-        messages: list[Message] = []
         with fetcher_of(kafka) as fetcher:
             fetcher.add(topic.at(0))
-            with interruptions(0.005) as struck:
+
+            def read_it_all_once() -> None:
+                messages: list[Message] = []
 
                 def step() -> None:
-                    with suppress(InterruptionError):
+                    with suppress(InterruptionError), interruptions(0.0005, struck):
                         messages.extend(deliver(fetcher))
 
                 until(lambda: len(messages) >= 20_000, step)
-            positions = fetcher.positions(topic.all)
-        assert struck
-        assert {of: at.offset for of, at in positions.items()} == dict.fromkeys(topic.all, 5000)
-        assert offsets(messages) == {of: list(range(5000)) for of in topic.all}
+                assert offsets(messages) == {of: list(range(5000)) for of in topic.all}
+                positions = fetcher.positions(topic.all).items()
+                assert {of: at.offset for of, at in positions} == dict.fromkeys(topic.all, 5000)
+                for of in topic.all:
+                    fetcher.seek(of, 0)
 
-    def test_ctrl_c_ends_a_wait(self, kafka: EmbeddedKafka) -> None:
-        def handler(_: int, __: FrameType | None) -> None:
-            raise KeyboardInterrupt
+            struck: list[int] = []
+            until(lambda: len(struck) >= 5, read_it_all_once)
 
-        before = signal.signal(signal.SIGALRM, handler)
-        try:
-            with fetcher_of(kafka) as fetcher:
-                for wait in (fetcher.next, lambda seconds: fetcher.take(2, seconds)):
-                    signal.setitimer(signal.ITIMER_REAL, 0.05)
-                    with pytest.raises(KeyboardInterrupt):
-                        wait(PATIENCE)
-        finally:
-            signal.signal(signal.SIGALRM, before)
+    def test_ctrl_c_ends_a_long_wait_of_next(self, kafka: EmbeddedKafka) -> None:
+        with fetcher_of(kafka) as fetcher, ctrl_c_soon(), pytest.raises(KeyboardInterrupt):
+            fetcher.next(PATIENCE)
+
+    def test_ctrl_c_ends_a_wait_of_take_with_its_slice(self, kafka: EmbeddedKafka) -> None:
+        with fetcher_of(kafka) as fetcher, ctrl_c_soon(), pytest.raises(KeyboardInterrupt):
+            until(lambda: False, lambda: fetcher.take(2, SLICE))
 
 
 class SwallowingConsumer:

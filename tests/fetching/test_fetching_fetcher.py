@@ -18,6 +18,7 @@ from confluent_kafka import (
 )
 from confluent_kafka import TopicPartition as NativePartition
 from fetching_support import SLICE, Topic, fetcher_of, offsets, read, take, until
+
 from kafka_coop.fetching.fetcher import Fetcher
 from kafka_coop.fetching.native import partition_of
 from kafka_coop.protocol.messages import OffsetAndMetadata

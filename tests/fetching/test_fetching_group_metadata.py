@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from fetching_support import PATIENCE, SLICE, Topic, until
 from hypothesis import HealthCheck, given, settings
+
 from kafka_coop.fetching.group_metadata import encode_group_metadata
 from kafka_coop.testing import EmbeddedKafka
 from kafka_coop.types import Generation, GroupMetadata, MemberId

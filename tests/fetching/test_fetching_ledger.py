@@ -7,6 +7,7 @@ from confluent_kafka import KafkaError, Message
 from confluent_kafka import TopicPartition as NativePartition
 from fetching_support import record
 from hypothesis import given
+
 from kafka_coop.fetching.ledger import DeliveryLedger
 from kafka_coop.protocol.messages import OffsetAndMetadata
 from kafka_coop.types import TopicPartition

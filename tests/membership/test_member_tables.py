@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import get_args
 
 import pytest
+from member_box import CUT, MemberBox, partitions
+
 from kafka_coop.errors import Failure, LocalProtocolError
 from kafka_coop.membership import effects as ef
 from kafka_coop.membership import events as ev
@@ -15,7 +17,6 @@ from kafka_coop.membership.states import CELLS, EDGES, State
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import HeartbeatAcked
 from kafka_coop.types import NO_GENERATION, NO_MEMBER_ID, Generation, MemberId
-from member_box import CUT, MemberBox, partitions
 
 EVENTS: list[type[ev.Event]] = list(get_args(ev.Event))
 

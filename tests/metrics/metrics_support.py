@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kafka_coop.metrics.member import MemberMetrics, SnapshotProvider
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
+
+from kafka_coop.metrics.member import MemberMetrics, SnapshotProvider
 
 Labels = frozenset[tuple[str, str]]
 

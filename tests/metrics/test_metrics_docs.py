@@ -7,13 +7,14 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from metrics_support import Bench
+from prometheus_client import Metric
+from test_metrics_log import EXAMPLE, RECORD
+
 from kafka_coop.membership.record import RebalanceRecord
 from kafka_coop.metrics.log import rebalance_fields
 from kafka_coop.metrics.scrape import MemberSnapshot, PartitionProgress
 from kafka_coop.types import Partitions, TopicPartition
-from metrics_support import Bench
-from prometheus_client import Metric
-from test_metrics_log import EXAMPLE, RECORD
 
 DOCS = (Path(__file__).parents[2] / "docs" / "METRICS.md").read_text(encoding="utf-8")
 

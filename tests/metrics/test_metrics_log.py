@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kafka_coop.membership.record import RebalanceRecord, Role
 from kafka_coop.metrics.log import log_rebalance, rebalance_fields, rebalance_message
 from kafka_coop.types import Generation, Partitions

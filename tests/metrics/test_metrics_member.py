@@ -10,11 +10,12 @@ from datetime import timedelta
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from metrics_support import Bench
+
 from kafka_coop.membership.record import RebalanceRecord
 from kafka_coop.metrics.families import CHANGES, COMMIT_FAILURES, PHASES
 from kafka_coop.metrics.member import MemberMetrics
 from kafka_coop.types import NO_PARTITIONS, Partitions
-from metrics_support import Bench
 
 MS = timedelta(milliseconds=1)
 ROUND = RebalanceRecord(group_id="orders", client_id="rdkafka", total=40 * MS, join=25 * MS)

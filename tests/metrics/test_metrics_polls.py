@@ -8,8 +8,9 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kafka_coop.metrics.polls import MAX_WINDOW_SECONDS, PollClock
 from metrics_support import Bench
+
+from kafka_coop.metrics.polls import MAX_WINDOW_SECONDS, PollClock
 
 SECONDS = st.integers(min_value=0, max_value=40_000).map(lambda n: n / 128)
 """Sums of these are exact."""

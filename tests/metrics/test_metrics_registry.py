@@ -7,13 +7,14 @@ import weakref
 from datetime import timedelta
 
 import pytest
+from metrics_support import Bench, exposition
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, generate_latest
+
 from kafka_coop.errors import ConfigurationError
 from kafka_coop.metrics.collector import collector_for
 from kafka_coop.metrics.member import MemberMetrics
 from kafka_coop.metrics.scrape import MemberSnapshot, PartitionProgress
 from kafka_coop.types import Partitions, TopicPartition
-from metrics_support import Bench, exposition
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, generate_latest
 
 MS = timedelta(milliseconds=1)
 SNAPSHOT = MemberSnapshot(progress={TopicPartition("t", 0): PartitionProgress(position=1, end=2)})

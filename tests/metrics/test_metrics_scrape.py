@@ -7,9 +7,10 @@ import logging
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from metrics_support import Bench
+
 from kafka_coop.metrics.scrape import MemberSnapshot, PartitionProgress
 from kafka_coop.types import NO_PARTITIONS, Generation, Partitions, TopicPartition
-from metrics_support import Bench
 
 PARTITIONS = st.sets(
     st.tuples(st.sampled_from(["a", "b"]), st.integers(min_value=0, max_value=5))

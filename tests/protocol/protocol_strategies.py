@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 
 from hypothesis import strategies as st
+
 from kafka_coop.types import NO_GENERATION, Generation, Partitions, Subscription
 
 INT32 = st.integers(-(2**31), 2**31 - 1)

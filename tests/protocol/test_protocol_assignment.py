@@ -8,15 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka_coop.errors import MalformedDataError
-from kafka_coop.protocol.assignment import (
-    decode_assignment,
-    encode_assignment,
-    encode_assignments,
-)
-from kafka_coop.types import Assignment, Partitions
 from kio.serial import entity_reader, entity_writer
 from protocol_strategies import INT32, broken, partition_sets, topic_names
+
+from kafka_coop.errors import MalformedDataError
+from kafka_coop.protocol.assignment import decode_assignment, encode_assignment, encode_assignments
+from kafka_coop.types import Assignment, Partitions
 
 VERSIONS = (0, 1, 2, 3)
 

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from protocol_strategies import broken, generations, partition_sets, user_data
+
 from kafka_coop.protocol.marks import (
     AssignmentMarks,
     Marks,
@@ -25,9 +27,8 @@ from kafka_coop.protocol.user_data import (
     encode_sticky,
 )
 from kafka_coop.types import Generation, Partitions, Subscription, TopicPartition
-from protocol_strategies import broken, generations, partition_sets, user_data
 
-float32 = st.floats(0, 1e30, width=32)
+float32 = st.floats(0, 2.0**100, width=32)
 loads = st.dictionaries(
     st.builds(TopicPartition, st.sampled_from(["a", "b", "c"]), st.integers(0, 99)), float32
 )
@@ -203,9 +204,7 @@ def test_a_footer_that_lies_about_the_user_data_is_not_believed(was: int) -> Non
 
 @given(
     st.sampled_from([1, 2]),
-    st.lists(
-        st.tuples(st.sampled_from([1, 2, 3, 16, 17]), st.binary(max_size=30)), max_size=5
-    ),
+    st.lists(st.tuples(st.sampled_from([1, 2, 3, 16, 17]), st.binary(max_size=30)), max_size=5),
 )
 def test_whatever_a_liar_signs_is_read(kind: int, fields: list[tuple[int, bytes]]) -> None:
     data, marks = split_marks(trailer(b"x", fields, kind=kind))
@@ -231,8 +230,9 @@ def test_loads_that_are_none_are_dropped() -> None:
     assert split_marks(trailer(b"x", [(3, load[:-1])])) == (b"x", SubscriptionMarks())
 
 
-def test_an_interval_beyond_a_timedelta_is_none() -> None:
-    assert split_marks(trailer(b"x", [(17, b"\xff" * 8)], kind=2)) == (b"x", AssignmentMarks())
+def test_the_longest_interval_is_a_timedelta() -> None:
+    _, marks = split_marks(trailer(b"x", [(17, b"\xff" * 8)], kind=2))
+    assert marks == AssignmentMarks(heartbeat_interval=timedelta(microseconds=2**64 - 1))
 
 
 def test_a_cut_off_field_ends_the_fields() -> None:

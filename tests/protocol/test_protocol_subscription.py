@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kio.serial import entity_reader, entity_writer
+from protocol_strategies import INT32, broken, subscriptions, topic_names, user_data
+
 from kafka_coop.errors import MalformedDataError
 from kafka_coop.protocol.subscription import (
     decode_subscription,
@@ -17,8 +20,6 @@ from kafka_coop.protocol.subscription import (
     encode_subscription,
 )
 from kafka_coop.types import NO_GENERATION, NO_PARTITIONS, Generation, Partitions, Subscription
-from kio.serial import entity_reader, entity_writer
-from protocol_strategies import INT32, broken, subscriptions, topic_names, user_data
 
 VERSIONS = (0, 1, 2, 3)
 
@@ -281,9 +282,7 @@ def test_members_of_one_subscription_share_its_topics() -> None:
 
 def test_topic_lists_that_begin_alike_stay_apart() -> None:
     names = [("a" * 30, f"b{i}") for i in range(30)]
-    members = {
-        f"m{i}": encode_subscription(Subscription(topics=names[i % 30])) for i in range(60)
-    }
+    members = {f"m{i}": encode_subscription(Subscription(topics=names[i % 30])) for i in range(60)}
     for i, subscription in enumerate(decode_subscriptions(members).values()):
         assert isinstance(subscription, Subscription)
         assert subscription.topics == names[i % 30]

@@ -3,6 +3,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from protocol_strategies import broken, generations, partition_sets
+
 from kafka_coop.protocol.topic_partitions import encode_topic_partitions
 from kafka_coop.protocol.user_data import (
     Claim,
@@ -13,7 +15,6 @@ from kafka_coop.protocol.user_data import (
     encode_sticky,
 )
 from kafka_coop.types import NO_GENERATION, Generation, Partitions
-from protocol_strategies import broken, generations, partition_sets
 
 EXAMPLE = Claim(owned=Partitions({"a": [0, 7], "bc": [1]}), generation=Generation(5))
 STICKY_V0 = bytes.fromhex(

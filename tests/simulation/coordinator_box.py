@@ -247,8 +247,7 @@ class Peer:
         answer = self.box.answer(self.box.send(request, self.client), OffsetsCommitted)
         return answer.errors[partition]
 
-    @property
-    def in_group(self) -> bool:
+    def is_member(self) -> bool:
         return self.member_id in self.box.describe().assignments
 
 

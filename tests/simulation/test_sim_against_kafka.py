@@ -24,7 +24,7 @@ from coordinator_box import (
 from real_group import KafkaBox
 
 from kafka_coop.protocol.messages import GroupJoined, GroupSynced
-from kafka_coop.simulation.settings import CoordinatorSettings
+from kafka_coop.simulation.settings import Client, CoordinatorSettings
 from kafka_coop.testing.local import LocalKafka
 from kafka_coop.types import Generation, MemberId
 
@@ -58,6 +58,7 @@ class Cast:
         session: timedelta = LONG,
         rebalance: timedelta = LONG,
         protocols: tuple[tuple[str, bytes], ...] = (("coop", b"v1"),),
+        join_group_version: int = 9,
     ) -> Peer:
         peer = self._peers[name] = Peer(
             self.stage,
@@ -66,6 +67,7 @@ class Cast:
             session=session,
             rebalance=rebalance,
             protocols=protocols,
+            client=Client(client_id=name, join_group_version=join_group_version),
         )
         return peer
 
@@ -73,6 +75,7 @@ class Cast:
         """A new process with the former's instance id."""
         peer = self.peer(name, session=former.session, rebalance=former.rebalance)
         peer.instance_id, peer.protocols = former.instance_id, former.protocols
+        peer.client = former.client
         return peer
 
     def name(self, member_id: str) -> str:
@@ -197,6 +200,20 @@ def static_restarts(cast: Cast) -> None:
     b3.instance_id = None
     b3.member_id = b.member_id
     cast.tell(b3.beat())
+
+
+def older_clients(cast: Cast) -> None:
+    """JoinGroup 8 knows nothing of KIP-814; 3 needs no id first (KIP-394)."""
+    a = cast.peer("a", static=True, join_group_version=8)
+    b = cast.peer("b", static=True, join_group_version=8)
+    stable_group(cast.stage, a, b)
+    a2 = cast.restarted(a, "a2")
+    a2.join()
+    cast.tell_joined(a2.joined())
+    cast.tell(a2.sync().error)
+    old = cast.peer("old", join_group_version=3)
+    old.send_join()
+    cast.tell(a2.beat())
 
 
 def static_restart_before_its_sync(cast: Cast) -> None:
@@ -334,6 +351,7 @@ SCRIPTS: tuple[Script, ...] = (
     rejoins,
     by_state,
     static_restarts,
+    older_clients,
     static_restart_before_its_sync,
     unsynced_members,
     unrejoined_members,

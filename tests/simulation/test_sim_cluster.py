@@ -6,6 +6,7 @@ from datetime import timedelta
 from itertools import count
 
 import pytest
+
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import (
     OFFSET_EARLIEST,

@@ -17,6 +17,7 @@ from coordinator_box import (
     rejoin_all,
     stable_group,
 )
+
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import GroupJoined, GroupSynced
 from kafka_coop.simulation.coordinator import Availability

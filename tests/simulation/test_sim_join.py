@@ -14,6 +14,7 @@ from coordinator_box import (
     rejoin_all,
     stable_group,
 )
+
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import GroupJoined, GroupSynced
 from kafka_coop.simulation.coordinator import GroupCoordinator
@@ -393,7 +394,7 @@ class TestJoinPhase:
         a.join()
         box.wait(19 * 60)
         assert box.is_parked(a.join_token)
-        assert a.in_group
+        assert a.is_member()
 
     def test_the_reason_is_kept(self) -> None:
         box = Box()

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 from coordinator_box import GROUP, ORDERS_0, Box, Peer, fetch, join_round, stable_group
+
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import FetchedOffset, OffsetAndMetadata, OffsetCommit
 from kafka_coop.simulation.group import GroupState
@@ -128,7 +129,7 @@ class TestPartitions:
         box.wait(9)
         assert a.commit(1, partition=NOWHERE) is ErrorCode.unknown_topic_or_partition
         box.wait(1)
-        assert not a.in_group
+        assert not a.is_member()
 
     def test_too_much_metadata(self) -> None:
         box = Box()

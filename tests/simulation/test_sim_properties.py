@@ -13,6 +13,7 @@ from datetime import timedelta
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import (
     GroupJoined,

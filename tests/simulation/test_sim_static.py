@@ -15,6 +15,7 @@ from coordinator_box import (
     rejoin_all,
     stable_group,
 )
+
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import GroupJoined, GroupLeft, GroupSynced, LeaveGroup
 from kafka_coop.simulation.group import GroupState
@@ -199,7 +200,7 @@ class TestLifetime:
         box.wait(9)
         leader.beat()
         box.wait(1)
-        assert not follower.in_group
+        assert not follower.is_member()
         assert leader.beat() is ErrorCode.rebalance_in_progress
 
     def test_it_is_kept_where_it_did_not_rejoin_in_time(self) -> None:
@@ -212,9 +213,9 @@ class TestLifetime:
         box.wait(30)
         assert [m.instance_id for m in a.joined().members] == [None, "b"]
         a.sync()
-        assert b.in_group
+        assert b.is_member()
         box.wait(30)
-        assert not b.in_group
+        assert not b.is_member()
         removed = [e for e in box.coordinator.journal(GROUP) if isinstance(e, MemberRemoved)]
         assert [(e.instance_id, e.cause) for e in removed] == [("b", Departure.NOT_SYNCED)]
 
@@ -240,7 +241,7 @@ class TestLifetime:
         leader, follower = pair(box)
         request = LeaveGroup(group_id=GROUP, member_id=NO_MEMBER_ID, instance_id="b")
         assert box.answer(box.send(request), GroupLeft).error is ErrorCode.none
-        assert not follower.in_group
+        assert not follower.is_member()
         assert leader.beat() is ErrorCode.rebalance_in_progress
 
     @pytest.mark.parametrize("instance_id", ["nobody", None])

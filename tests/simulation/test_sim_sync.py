@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 from coordinator_box import GROUP, Box, Peer, finish_round, join_round, rejoin_all, stable_group
+
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import GroupJoined, GroupSynced
 from kafka_coop.simulation.group import GroupState
@@ -196,7 +197,7 @@ class TestSession:
         box.wait(6)
         a.beat()
         box.wait(3.9)
-        assert b.in_group
+        assert b.is_member()
         box.wait(0.1)
         assert departures(box) == [(b.member_id, Departure.SESSION_EXPIRED)]
 
@@ -211,7 +212,7 @@ class TestSession:
         box.wait(9)
         b.beat() if sign == "heartbeat" else b.commit(1)
         box.wait(9)
-        assert b.in_group
+        assert b.is_member()
 
     def test_is_not_extended_by_a_followers_idle_rejoin_or_sync(self) -> None:
         """Answered from memory; Kafka 4 restarts no timer for it."""
@@ -224,7 +225,7 @@ class TestSession:
         b.joined()
         b.sync()
         box.wait(1)
-        assert not b.in_group
+        assert not b.is_member()
 
     @pytest.mark.parametrize("generation", [0, 2])
     def test_is_not_extended_by_a_stale_heartbeat(self, generation: int) -> None:
@@ -235,7 +236,7 @@ class TestSession:
         a.generation = Generation(generation)
         a.beat()
         box.wait(1)
-        assert not a.in_group
+        assert not a.is_member()
 
     def test_of_a_parked_join_does_not_end(self) -> None:
         box = Box()
@@ -244,7 +245,7 @@ class TestSession:
         stable_group(box, a, b)
         a.join()
         box.wait(29)
-        assert a.in_group
+        assert a.is_member()
         b.join()
         finish_round(a, b)
         deadline = box.group.members[0].session_deadline
@@ -257,7 +258,7 @@ class TestSession:
         join_round(box, a, b)
         waiting = b.send_sync()
         box.wait(25)
-        assert b.in_group
+        assert b.is_member()
         a.sync({b.member_id: b"B"})
         assert box.answer(waiting, GroupSynced).assignment == b"B"
         assert box.group.members[1].session_deadline == box.now + 10
@@ -267,7 +268,7 @@ class TestSession:
         a, b = preparing(box)
         box.wait(10)
         assert [m.member_id for m in a.joined().members] == [a.member_id]
-        assert not b.in_group
+        assert not b.is_member()
 
     def test_of_a_leader_ends_a_sync_phase(self) -> None:
         box = Box()

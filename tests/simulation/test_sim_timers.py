@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kafka_coop.simulation.timers import Timers
 
 NAMES = st.sampled_from("abcd")

@@ -9,8 +9,9 @@ import struct
 from datetime import timedelta
 from typing import Any
 
-from kafka_coop.testing.embedded import API_KEYS, Api
 from kio.serial import entity_reader, entity_writer
+
+from kafka_coop.testing.embedded import API_KEYS, Api
 
 TIMEOUT = timedelta(seconds=10)
 ASSIGNMENT = b"\x00\x01the leader's bytes"

@@ -19,9 +19,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from embedded_wire import Wire, announced, heartbeat, join, member, refused_join
+from kio.index import api_key_map  # type: ignore[attr-defined]  # public, if not declared so
+
 from kafka_coop.testing import librdkafka
 from kafka_coop.testing.embedded import API_KEYS, DISCONNECT, Api, EmbeddedKafka, EmbeddedKafkaError
-from kio.index import api_key_map  # type: ignore[attr-defined]  # public, if not declared so
 
 COORDINATOR_NOT_AVAILABLE = 15
 NOT_COORDINATOR = 16
@@ -268,6 +269,7 @@ class TestBrokers:
         host, port = address(kafka, 2).split(":")
         with ExitStack() as stack:
             before = connect(stack, kafka, 2)
+            assert announced(before, "Fetch"), "accepted, not just queued by the kernel"
             kafka.broker_down(2)
             assert before.socket.recv(1) == b""
             with pytest.raises(ConnectionRefusedError):

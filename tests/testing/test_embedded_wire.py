@@ -21,6 +21,7 @@ from embedded_wire import (
     member,
     sync,
 )
+
 from kafka_coop.testing.embedded import EmbeddedKafka
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from kafka_coop.testing import jars
 from kafka_coop.testing.java import find_java
 from kafka_coop.testing.unavailable import LocalKafkaUnavailableError

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+
 from kafka_coop.testing.cluster import KafkaCluster, peek, wait_until
 from kafka_coop.testing.local import LocalKafka, LocalKafkaError, _free_ports
 from kafka_coop.testing.unavailable import LocalKafkaUnavailableError

@@ -1,0 +1,49 @@
+"""The user's callbacks, kept from raising through librdkafka.
+
+With confluent-kafka 2.16 an exception from a callback inside `consume` destroys the records
+gathered so far, and leaves librdkafka in a state in which `close` may hang. So none gets
+there: the exception waits until librdkafka has been left, and is raised then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+_GUARDED = ("error_cb", "stats_cb", "throttle_cb")
+"""``oauth_cb`` is not among them: confluent-kafka needs to see it fail, and reports that as an
+authentication error."""
+
+
+class CallbackGuard:
+    """Catches what callbacks raise.
+
+    Attributes:
+        raised: The first exception since `reraise`; later ones are consequences, or repeats.
+    """
+
+    __slots__ = ("raised",)
+
+    def __init__(self) -> None:
+        self.raised: BaseException | None = None
+
+    def guarded(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """The configuration, with its callbacks wrapped."""
+        return dict(config) | {
+            key: self._wrap(config[key]) for key in _GUARDED if config.get(key) is not None
+        }
+
+    def reraise(self) -> None:
+        """Raises what was caught, if anything was."""
+        if self.raised is not None:
+            raised, self.raised = self.raised, None
+            raise raised
+
+    def _wrap(self, callback: Callable[..., Any]) -> Callable[..., None]:
+        def guarded(*arguments: Any) -> None:
+            try:
+                callback(*arguments)
+            except BaseException as raised:  # noqa: BLE001  # it is raised again by `reraise`
+                self.raised = self.raised or raised
+
+        return guarded

@@ -1,0 +1,297 @@
+"""One process of a simulated world: a real `Member`, and the driver that carries it out.
+
+The twin of `backend.classic`, effect by effect, with a network in place of sockets and the
+agenda in place of the event loop. Between the membership's "thread" and the user's lies a short
+random delay, so that a step may begin just before it is withdrawn.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, assert_never
+
+from kafka_coop.backend.mailbox import Item, Mailbox, TopicErrors
+from kafka_coop.errors import RequestFailedError
+from kafka_coop.leader import lead
+from kafka_coop.membership import effects as ef
+from kafka_coop.membership import events as ev
+from kafka_coop.membership.member import Member
+from kafka_coop.membership.settings import MemberSettings
+from kafka_coop.protocol.messages import Node
+from kafka_coop.simulation.agenda import Job
+from kafka_coop.simulation.cluster import ClusterRequest
+from kafka_coop.simulation.errands import Errands
+from kafka_coop.simulation.network import JOIN_LANE, MAIN_LANE, Answer, Call, OnAnswer
+from kafka_coop.simulation.settings import Client
+from kafka_coop.simulation.surroundings import Surroundings
+from kafka_coop.simulation.user import User, UserHabits
+from kafka_coop.types import GroupMetadata
+
+_HOP = 0.0005
+"""The longest delay between a process' two threads, seconds."""
+
+
+class Process:
+    """A process with one consumer.
+
+    Attributes:
+        name: Of this process; a restarted member's next process has another.
+        alive: Neither crashed nor ended.
+        stalled: Stopped (SIGSTOP): nothing runs, and what comes waits.
+        wanted: Topics and patterns of the last subscribe().
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: MemberSettings,
+        habits: UserHabits,
+        world: Surroundings,
+        *,
+        seed: str,
+    ) -> None:
+        self.name = name
+        self.settings = settings
+        self.member = Member(settings)
+        self.mailbox = Mailbox()
+        self.world = world
+        self.chance = random.Random(seed)  # noqa: S311  # a seed is to give the same run again
+        self.alive = True
+        self.stalled = False
+        self.coordinator: Node | None = None
+        self.identity = GroupMetadata(group_id=settings.group_id)
+        self.commits_open = False
+        self.assignor_time = 0.001
+        self.wanted: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+        self.errands = Errands(self)
+        self.user = User(self, habits)
+        self._client = Client(client_id=settings.client_id)
+        self._deferred: list[tuple[Job, tuple[Any, ...]]] = []
+        self._joins: dict[int, Call] = {}
+        self._timer: float | None = None
+        self._assignors = {a.name: a for a in settings.assignors}
+
+    # --- time ------------------------------------------------------------------------------
+
+    def after(self, delay: float, job: Job, *args: Any) -> None:
+        """Calls later, unless the process is gone then; once it runs again, if it is stopped."""
+        self.world.agenda.after(delay, self.run, job, args)
+
+    def soon(self, job: Job, *args: Any) -> None:
+        """Calls after whatever runs now."""
+        self.world.agenda.after(0.0, self.run, job, args)
+
+    def hop(self, job: Job, *args: Any) -> None:
+        """Calls in the other thread."""
+        self.world.agenda.after(_HOP * self.chance.random(), self.run, job, args)
+
+    def run(self, job: Job, args: tuple[Any, ...]) -> None:
+        """Calls now, as far as the process can."""
+        if not self.alive:
+            return
+        if self.stalled:
+            self._deferred.append((job, args))
+        else:
+            job(*args)
+
+    def stall(self) -> None:
+        """SIGSTOP."""
+        self.user.freeze()
+        self.stalled = True
+
+    def resume(self) -> None:
+        """SIGCONT: whatever waits runs at once; which of the two threads comes first is chance."""
+        if not self.stalled or not self.alive:
+            return
+        self.stalled = False
+        deferred, self._deferred = self._deferred, []
+        if self.chance.random() < _HALF:
+            self.user.thaw()
+        for job, args in deferred:
+            self.run(job, args)
+        self.hop(self.user.thaw)
+
+    def end(self) -> None:
+        """The process is gone, however that came about."""
+        if not self.alive:
+            return
+        self.alive = False
+        self.world.watcher.gone(self)
+        self.world.network.forget(self.name)
+
+    # --- the user's wishes -----------------------------------------------------------------
+
+    def subscribe(self, topics: tuple[str, ...], patterns: tuple[str, ...] = ()) -> None:
+        """subscribe()."""
+        self.wanted = (topics, patterns)
+        self.hop(self._post, ev.Subscribe(topics=topics, patterns=patterns))
+
+    def unsubscribe(self) -> None:
+        """unsubscribe()."""
+        self.wanted = ((), ())
+        self.hop(self._post, ev.Unsubscribe())
+
+    def enforce_rebalance(self) -> None:
+        """enforce_rebalance()."""
+        self.hop(self._post, ev.EnforceRebalance(reason="the user asked for a rebalance"))
+
+    def _post(self, event: ev.Event) -> None:
+        """A closed member is asked for nothing: the façade refuses."""
+        if not self.user.closing:
+            self.handle(event)
+
+    # --- the machine -----------------------------------------------------------------------
+
+    def handle(self, event: ev.Event) -> None:
+        """Gives the machine an event and carries out what it answers."""
+        now = self.world.agenda.now
+        self.world.watcher.handled(self, event)
+        for happened in (ev.Polled(at=self.user.last_poll()), event):
+            for effect in self.member.handle(happened, now):
+                self._carry_out(effect)
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        """One timer is enough: it looks again when it goes off early."""
+        deadline = self.member.next_deadline()
+        if deadline is not None and (self._timer is None or deadline < self._timer):
+            self._timer = max(deadline, self.world.agenda.now)
+            self.world.agenda.at(self._timer, self.run, self._tick, (self._timer,))
+
+    def _tick(self, timer: float) -> None:
+        if timer != self._timer:
+            return
+        self._timer = None
+        deadline = self.member.next_deadline()
+        if deadline is not None and deadline <= self.world.agenda.now:
+            self.handle(ev.Tick())
+        else:
+            self._set_timer()
+
+    def _carry_out(self, effect: ef.Effect) -> None:  # noqa: C901, PLR0912  # one case an effect
+        self.world.watcher.effect(self, effect)
+        match effect:
+            case ef.SendHeartbeat(token=token):
+                self._ask_node(effect, lambda a: ev.HeartbeatAnswered(token=token, answer=a))
+            case ef.HeartbeatObserved():
+                pass
+            case ef.ExtendLease(until=until):
+                self.mailbox.lease_until = until
+            case ef.EndLease():
+                self.mailbox.lease_until = float("-inf")
+            case ef.OfferStep(step=step):
+                self.put(step)
+            case ef.WithdrawStep(step_id=step_id):
+                if self.mailbox.withdraw(step_id):
+                    # Not at once: the effects that follow this one come first.
+                    self.soon(self.handle, ev.StepWithdrawn(step_id=step_id))
+            case ef.SendJoin(token=token):
+                self._joins[token] = self._ask_node(
+                    effect, lambda a: ev.JoinAnswered(token=token, answer=a), JOIN_LANE
+                )
+            case ef.AbortJoin(token=token):
+                call = self._joins.pop(token, None)
+                if call is not None:
+                    self.world.network.abort(call)
+            case ef.SendSync(token=token):
+                self._ask_node(effect, lambda a: ev.SyncAnswered(token=token, answer=a), JOIN_LANE)
+            case ef.SendLeave(token=token):
+                self._ask_node(effect, lambda a: ev.LeaveAnswered(token=token, answer=a))
+            case ef.SendFindCoordinator(token=token, request=request):
+                self._ask_any(request, lambda a: ev.CoordinatorAnswered(token=token, answer=a))
+            case ef.SendMetadata(token=token, request=request):
+                self._ask_any(request, lambda a: ev.MetadataAnswered(token=token, answer=a))
+            case ef.RunAssignor():
+                self._lead(effect)
+            case ef.CoordinatorChanged(node=node):
+                self.coordinator = node
+                self.errands.standing_changed()
+            case ef.IdentityChanged(metadata=metadata, commits_open=commits_open):
+                self.identity, self.commits_open = metadata, commits_open
+                self.errands.standing_changed()
+            case ef.PrefetchOffsets(partitions=partitions, generation=generation):
+                self.soon(self.errands.find_starts, partitions, generation)
+            case ef.ReportTopicErrors(errors=errors):
+                self.put(TopicErrors(errors=errors))
+            case ef.Announce():
+                pass
+            case ef.Left():
+                self.mailbox.set_left()
+                self.user.wake_up()
+            case _ as never:
+                assert_never(never)
+
+    def put(self, item: Item) -> None:
+        """Leaves something for the user's thread."""
+        self.mailbox.put(item)
+        self.user.wake_up()
+
+    def _lead(self, effect: ef.RunAssignor) -> None:
+        outcome = lead(
+            self._assignors[effect.protocol_name],
+            effect.cluster,
+            effect.members,
+            instance_ids=effect.instance_ids,
+        )
+        done = ev.AssignmentComputed(
+            token=effect.token,
+            assignments=dict(outcome.assignments),
+            duration=timedelta(seconds=self.assignor_time),
+            error=outcome.error,
+        )
+        self.after(self.assignor_time, self.handle, done)
+
+    # --- requests --------------------------------------------------------------------------
+
+    def ask(
+        self,
+        node_id: int,
+        request: ClusterRequest,
+        on_answer: OnAnswer,
+        *,
+        lane: str = MAIN_LANE,
+        timeout: timedelta | None = None,
+    ) -> Call:
+        """Sends a request to a broker; the answer, or a failure, comes back in time."""
+        return self.world.network.send(
+            self._client,
+            self.chance,
+            node_id,
+            lane,
+            request,
+            sender=self.name,
+            timeout=(timeout or self.settings.request_timeout).total_seconds(),
+            on_answer=lambda answer: self.run(on_answer, (answer,)),
+        )
+
+    def _ask_node(
+        self,
+        effect: ef.SendJoin | ef.SendSync | ef.SendHeartbeat | ef.SendLeave,
+        event: Callable[[Any], ev.Event],
+        lane: str = MAIN_LANE,
+    ) -> Call:
+        return self.ask(
+            effect.node.node_id,
+            effect.request,
+            lambda answer: self.handle(event(answer)),
+            lane=lane,
+            timeout=effect.timeout,
+        )
+
+    def _ask_any(self, request: ClusterRequest, event: Callable[[Any], ev.Event]) -> None:
+        """Each broker once, in random order, until one answers."""
+        nodes = list(self.world.nodes)
+        self.chance.shuffle(nodes)
+
+        def attempt(answer: Answer) -> None:
+            if isinstance(answer, RequestFailedError) and nodes:
+                self.ask(nodes.pop(), request, attempt)
+            else:
+                self.handle(event(answer))
+
+        self.ask(nodes.pop(), request, attempt)
+
+
+_HALF = 0.5

@@ -1,0 +1,124 @@
+"""Liveness: once nothing disturbs it any more, the group settles, and then rests.
+
+Settled: every process that wants topics is a stable member, every partition that is wanted by
+anyone has exactly one owner, who wants it, fetches it and has a lease, and nobody owns more.
+"""
+
+from __future__ import annotations
+
+import re
+
+from kafka_coop.membership.states import State
+from kafka_coop.simulation.group import GroupState
+from kafka_coop.simulation.invariants import InvariantViolated
+from kafka_coop.simulation.process import Process
+from kafka_coop.simulation.world import GROUP, Timing, World
+from kafka_coop.types import TopicPartition
+
+_STEP = 0.25
+"""Virtual seconds between two looks."""
+
+_JOIN_GRACE = 5.0
+"""What a lost JoinGroup may cost beyond the rebalance timeout: the client waits so long."""
+
+
+def time_to_settle(timing: Timing) -> float:
+    """The bound on a group's settling, in seconds, once all faults are over.
+
+    In the worst case one after the other: a slow poll or callback that still runs and the
+    request that was lost before it (each a rebalance timeout and a little), members that died
+    during their first join, those that died later, a phase that waits for a member that will
+    never come, and the rounds that follow each of these.
+    """
+    lost_join = timing.rebalance + _JOIN_GRACE
+    return 2 * lost_join + timing.new_member + 2 * timing.session + 4 * timing.rebalance
+
+
+def rounds_to_settle(members: int) -> int:
+    """The bound on the generations until it has settled."""
+    return 3 * members + 8
+
+
+def settle(world: World) -> tuple[float, int]:
+    """Heals the world and runs it until the group has settled and rested.
+
+    Returns:
+        The virtual seconds and the rounds it took.
+
+    Raises:
+        InvariantViolated: It did not settle within the bounds (3), or something else is wrong.
+    """
+    timing = world.scenario.timing
+    world.heal()
+    healed_at = world.agenda.now
+    first = generation = _generation(world)
+    calm_since = settled_at = healed_at
+    rest = timing.session + 1.0
+    while True:
+        world.run_until(world.agenda.now + _STEP)
+        now = world.agenda.now
+        if (present := _generation(world)) != generation or (why := unsettled(world)):
+            generation, calm_since, settled_at = present, now, now
+        elif now - calm_since >= rest:
+            break
+        if now - healed_at > time_to_settle(timing):
+            raise InvariantViolated("3", f"not settled after {now - healed_at:.1f} s: {why}")
+    rounds = generation - first
+    if rounds > rounds_to_settle(len(world.processes)):
+        raise InvariantViolated("3", f"it took {rounds} rounds to settle")
+    return settled_at - healed_at, rounds
+
+
+def unsettled(world: World) -> str:
+    """What keeps the group from being settled; empty: nothing."""
+    wanted: dict[TopicPartition, list[str]] = {}
+    for name, process in world.processes.items():
+        if not process.alive:
+            continue
+        topics = _wanted_topics(world, process)
+        if why := _not_at_rest(process, wants_any=any(process.wanted)):
+            return f"{name} {why}"
+        for topic in topics:
+            for index in range(world.cluster.topics.partitions(topic)):
+                wanted.setdefault(TopicPartition(topic, index), [])
+        for partition in process.user.owned:
+            if partition.topic not in topics:
+                return f"{name} owns {partition}, which it does not want"
+            wanted.setdefault(partition, []).append(name)
+    for partition, owners in wanted.items():
+        if len(owners) != 1:
+            return f"{partition} is owned by {owners}"
+        if not world.cluster.topics.exists(partition):
+            return f"{partition} is owned, and does not exist"
+    group = world.cluster.coordinator.group(GROUP)
+    if group is not None and group.state not in (GroupState.STABLE, GroupState.EMPTY):
+        return f"the group is {group.state.value}"
+    return ""
+
+
+def _not_at_rest(process: Process, *, wants_any: bool) -> str:
+    member, user = process.member, process.user
+    if user.closing:
+        return "is closing"
+    if not wants_any:
+        return "" if member.state is State.UNSUBSCRIBED else f"is {member.state.name}"
+    if member.state is not State.STABLE:
+        return f"is {member.state.name}"
+    if user.owned != set(member.owned):
+        return "has news for its user"
+    if user.owned != user.positions.keys():
+        return "does not know where to start"
+    if user.owned and process.mailbox.lease_until <= process.world.agenda.now:
+        return "has no lease"
+    return ""
+
+
+def _wanted_topics(world: World, process: Process) -> set[str]:
+    names, patterns = process.wanted
+    existing = world.cluster.topics.names()
+    return {t for t in existing if t in names or any(re.match(p, t) for p in patterns)}
+
+
+def _generation(world: World) -> int:
+    group = world.cluster.coordinator.group(GROUP)
+    return 0 if group is None else group.generation
