@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from kafka_coop.assignors.balance import balance
 from kafka_coop.assignors.memory import RemembersGeneration
@@ -34,10 +33,12 @@ from kafka_coop.types import (
 )
 
 Loads: TypeAlias = Mapping[TopicPartition, float]
-Costs: TypeAlias = npt.NDArray[np.float64]
 
-_LEAST_COST = 0.01
-"""An idle partition costs this part of an average one: it has to be fetched all the same."""
+_AVERAGE = 1_000_000
+"""What an average partition costs. Costs are whole numbers: sums of floats depend on their
+order, and levelling by them might never end."""
+_LEAST = _AVERAGE // 100
+"""What an idle partition costs: it has to be fetched all the same."""
 
 
 class LoadAwareSticky(RemembersGeneration):
@@ -132,7 +133,7 @@ def _loads_of(group: GroupSubscription) -> Mapping[str, Loads]:
     return {m: x.load for m, x in found.items() if isinstance(x, SubscriptionMarks) and x.load}
 
 
-def _costs(snapshot: Snapshot, loads: Mapping[str, Loads]) -> Costs | None:
+def _costs(snapshot: Snapshot, loads: Mapping[str, Loads]) -> Counts | None:
     """What each partition costs: its rightful owner's word, else the largest that anyone says.
 
     Returns:
@@ -150,28 +151,28 @@ def _costs(snapshot: Snapshot, loads: Mapping[str, Loads]) -> Costs | None:
             costs[free] = np.fmax(costs[free], values[owner == NOBODY])
     known = ~np.isnan(costs)
     average = float(costs[known].mean()) if known.any() else 0.0
-    if not 0 < average < math.inf:
+    if not average:
         return None
-    costs[~known] = average
-    np.maximum(costs, _LEAST_COST * average, out=costs)
-    return costs
+    relative = np.where(known, costs / average, 1)
+    return np.maximum(np.rint(relative * _AVERAGE).astype(np.int64), _LEAST)
 
 
 class _Board:
     """Who has what while loads are levelled."""
 
-    def __init__(self, snapshot: Snapshot, owner: Ints, costs: Costs) -> None:
+    def __init__(self, snapshot: Snapshot, owner: Ints, costs: Counts) -> None:
         self.owner = owner
         self._costs = costs
         self._topic_of = snapshot.topic_of
         self._subscribers, self._begins = snapshot.subscribers()
         held = owner >= 0
-        self.loads = np.bincount(owner[held], costs[held], len(snapshot.members))
+        self.loads = np.zeros(len(snapshot.members), np.int64)
+        np.add.at(self.loads, owner[held], costs[held])
         self._counts = np.bincount(owner[held], minlength=len(snapshot.members))
 
     def place(self, free: Counts) -> None:
         """Heaviest first, each on the least loaded subscriber, of those on the one with fewest."""
-        waiting: dict[int, list[tuple[float, int, int]]] = {}
+        waiting: dict[int, list[tuple[int, int, int]]] = {}
         for position in free[np.argsort(-self._costs[free], kind="stable")].tolist():
             topic = int(self._topic_of[position])
             heap = waiting.get(topic)
@@ -205,26 +206,26 @@ class _Board:
             stuck.clear()  # the taker may now have something for those who had no taker
 
     def _best_move(self, giver: int, positions: Counts, least: float) -> tuple[int, int] | None:
-        best: tuple[float, float, int, int] | None = None
+        best: tuple[int, int, int, int] | None = None
         for topic in np.unique(self._topic_of[positions]).tolist():
             members = self._may_take(topic)
             taker = int(members[np.lexsort((self._counts[members], self.loads[members]))[0]])
-            gap = float(self.loads[giver] - self.loads[taker])
+            gap = int(self.loads[giver] - self.loads[taker])
             if gap <= least:
                 continue
             at = positions[self._topic_of[positions] == topic]
-            off = np.abs(self._costs[at] - gap / 2)
+            off = np.abs(2 * self._costs[at] - gap)
             nth = int(np.argmin(off))
             if self._costs[at[nth]] < gap:
-                found = (float(self.loads[taker]), float(off[nth]), int(at[nth]), taker)
+                found = (int(self.loads[taker]), int(off[nth]), int(at[nth]), taker)
                 best = found if best is None else min(best, found)
         return None if best is None else best[2:]
 
     def _may_take(self, topic: int) -> Ints:
         return self._subscribers[self._begins[topic] : self._begins[topic + 1]]
 
-    def _standing(self, member: int) -> tuple[float, int, int]:
-        return float(self.loads[member]), int(self._counts[member]), member
+    def _standing(self, member: int) -> tuple[int, int, int]:
+        return int(self.loads[member]), int(self._counts[member]), member
 
     def _move(self, position: int, to: int) -> None:
         was = self.owner[position]

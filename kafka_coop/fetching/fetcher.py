@@ -85,6 +85,7 @@ class Fetcher:
         self._held = False
         self._ledger = DeliveryLedger()
         self._last_taken: Sequence[Message] = ()
+        self._swallowed = False
         self._closed = False
 
     # --- which partitions ------------------------------------------------------------------
@@ -201,8 +202,9 @@ class Fetcher:
             raise ValueError(f"the number of messages can't be negative: {n}")
         else:
             taken = buffer.records[buffer.index : buffer.index + n]
-            rest = [] if len(taken) == n else self._consume(n - len(taken), timeout)
-            buffer.index += len(taken)
+            buffered = len(taken)
+            rest = [] if buffered == n else self._consume(n - buffered, timeout)
+            buffer.index += buffered
             taken = taken + rest
         if not taken:
             self._guard.reraise()
@@ -239,6 +241,7 @@ class Fetcher:
             # a signal handler could raise at its end, when these count as delivered.
             self._last_taken = taken[:]  # a copy: the list itself is the user's
         except BaseException:
+            self._swallowed = True
             self._fetch_swallowed_again()
             raise
         return taken
@@ -250,6 +253,7 @@ class Fetcher:
             if message is not None:
                 self._last_taken = (message,)
         except BaseException:
+            self._swallowed = True
             self._fetch_swallowed_again()
             raise
         return message
@@ -257,6 +261,8 @@ class Fetcher:
     def _settle(self) -> None:
         """Enters what was taken last into the ledger, before it grows stale."""
         self._require_open()
+        if self._swallowed:
+            self._fetch_swallowed_again()
         ledger = self._ledger
         if self._last_taken:
             ledger.note(self._last_taken)
@@ -268,12 +274,15 @@ class Fetcher:
         """Seeks back where librdkafka is further than what was delivered.
 
         A partition that began at a logical offset and has delivered nothing begins there anew.
+        A second Ctrl-C may strike in here: `_swallowed` stays set until all is done, and the
+        next call does the rest.
         """
         expected = self._ledger.expected()
         for of, actual in known_positions(self._consumer.position(self._native)).items():
             delivered_up_to = expected.get(of, self._starts[of])
             if actual.offset != delivered_up_to.offset:
                 self._seek(of, delivered_up_to)
+        self._swallowed = False
 
     # --- positions -------------------------------------------------------------------------
 
@@ -289,6 +298,8 @@ class Fetcher:
         O(partitions + buffered records).
         """
         self._require_open()
+        if self._swallowed:
+            self._fetch_swallowed_again()
         waiting = self._buffer.waiting()
         delivered = self._buffer.delivered() if waiting else {}
         fetched = [of for of in partitions if of in self._starts]

@@ -47,9 +47,10 @@ class DeliveryLedger:
 
     def settle(self, positions: Iterable[confluent_kafka.TopicPartition]) -> None:
         """Starts anew from what `confluent_kafka.Consumer.position` says."""
-        self._settled = known_positions(positions)
-        self._journal.clear()
-        self.room = min(_RECORDS_PER_PARTITION * (len(self._settled) + 1), _MOST_RECORDS)
+        settled = known_positions(positions)
+        room = min(_RECORDS_PER_PARTITION * (len(settled) + 1), _MOST_RECORDS)
+        # All at once: no call in between, at whose end a signal handler could raise.
+        self._settled, self._journal, self.room = settled, [], room
 
     def note(self, batch: Sequence[Message]) -> None:
         """Keeps a non-empty batch that was delivered. O(1)."""
