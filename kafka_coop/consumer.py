@@ -30,6 +30,7 @@ from kafka_coop.config import ConsumerConfig, parse
 from kafka_coop.errors import ConfigurationError, RequestFailedError
 from kafka_coop.fetching.fetcher import Fetcher
 from kafka_coop.fetching.group_metadata import encode_group_metadata
+from kafka_coop.fetching.native import partition_of, position_at
 from kafka_coop.handover import Callbacks, Handover, commit_error, commit_results
 from kafka_coop.kafka_errors import (
     CoopException,
@@ -233,7 +234,8 @@ class CoopConsumer:
         """
         mailbox = self._mailbox
         now = clock.now()
-        if now < self._calm_until and now < mailbox.lease_until and not mailbox.items:
+        leased = now < mailbox.lease_until or self._manual is not None
+        if leased and now < self._calm_until and not mailbox.items:
             with self._lock:
                 message = self._fetcher.next(0)
             if message is not None:
@@ -290,24 +292,48 @@ class CoopConsumer:
         self, n: int, deadline: float, take: Callable[[int, float], list[Message]]
     ) -> list[Message]:
         got: list[Message] = []
-        while True:
-            if self._closing:
-                raise RuntimeError(_CLOSED)
-            now = clock.now()
-            self._mailbox.last_poll = now
-            if got and self._mailbox.items:
-                return got  # processed before the next call, which may take partitions away
-            self._attend(now)
-            if self._handover.errors:
-                return [*got, self._handover.errors.popleft()]
-            remaining = deadline - time.monotonic()
-            wait = max(0.0, min(remaining, self._slice()))
-            with self._lock:
-                self._fetcher.hold(clock.now() >= self._mailbox.lease_until)
-                got += take(n - len(got), wait)
-            if len(got) >= n or remaining <= wait:
-                return got
-            self._lock.take_turn()
+        try:
+            while True:
+                if self._closing:
+                    raise RuntimeError(_CLOSED)
+                now = clock.now()
+                self._mailbox.last_poll = now
+                if not got:
+                    self._attend(now)
+                elif self._mailbox.items:
+                    return got  # processed before the next call, which may take partitions away
+                if self._handover.errors:
+                    return [*got, self._handover.errors.popleft()]
+                remaining = deadline - time.monotonic()
+                wait = max(0.0, min(remaining, self._slice()))
+                with self._lock:
+                    self._fetcher.hold(not self._may_deliver(clock.now()))
+                    got += take(n - len(got), wait)
+                if len(got) >= n or remaining <= wait:
+                    return got
+                self._lock.take_turn()
+        except BaseException:
+            self._put_back(got)
+            raise
+
+    def _may_deliver(self, now: float) -> bool:
+        """The lease guards what the group assigned; what the user did is the user's."""
+        return now < self._mailbox.lease_until or self._manual is not None
+
+    def _put_back(self, messages: list[Message]) -> None:
+        """The user does not get these: a Ctrl-C, or a callback's exception, comes in between.
+
+        They would count as delivered, and be committed.
+        """
+        first: dict[TopicPartition, OffsetAndMetadata] = {}
+        for message in messages:
+            if message.error() is None:
+                at = OffsetAndMetadata(offset=position_at(message))
+                first.setdefault(partition_of(message), at)
+        with self._lock:
+            for of, at in first.items():
+                if of in self._handover.owned:
+                    self._fetcher.seek(of, at.offset, at.leader_epoch)
 
     def _attend(self, now: float) -> None:
         """What is to be done before records are taken."""
@@ -535,11 +561,9 @@ class CoopConsumer:
         wanted = Partitions.of(plain(partitions))
         if twice := wanted & self._handover.owned:
             raise _error(LOCAL_CONFLICT, f"already assigned: {list(twice)}")
-        if self._manual is None:
-            self._mailbox.lease_until = _FOREVER
         self._manual_serial -= 1
         self._manual = Generation(self._manual_serial)
-        self._handover.own(wanted, self._manual)
+        self._handover.own(wanted, self._manual, by_hand=True)
         chosen = _chosen_starts(partitions)
         self._handover.override_starts(chosen)
         if rest := wanted - Partitions.of(chosen):
@@ -552,7 +576,6 @@ class CoopConsumer:
             self._require_unsubscribed()
             self._handover.release(self._handover.owned)
             self._manual = None
-            self._mailbox.lease_until = _NEVER
 
     def incremental_unassign(self, partitions: list[Any]) -> None:
         """By hand: stops fetching these. Inside a callback: nothing to do.

@@ -101,6 +101,7 @@ class Handover:
         self._lock = lock
         self._awaiting: dict[TopicPartition, Generation] = {}
         self._found: dict[TopicPartition, _Start] = {}
+        self._by_hand = NO_PARTITIONS
         self._pausing = NO_PARTITIONS
         self._committing: deque[tuple[dict[TopicPartition, OffsetAndMetadata], _Results]] = deque()
         self.calling: str | None = None
@@ -154,7 +155,8 @@ class Handover:
             case CommitPositions(partitions=partitions):
                 self._commit_before_release(partitions)
             case Release(partitions=partitions):
-                self.release(partitions)
+                # What was taken by hand since unsubscribe() is not the group's any more.
+                self.release(partitions - self._by_hand)
             case Own(partitions=partitions, generation=generation):
                 self.own(partitions, generation)
             case CallAssigned(partitions=partitions):
@@ -191,10 +193,14 @@ class Handover:
 
     # --- ownership -------------------------------------------------------------------------
 
-    def own(self, partitions: Partitions, generation: Generation) -> None:
+    def own(
+        self, partitions: Partitions, generation: Generation, *, by_hand: bool = False
+    ) -> None:
         """Ownership begins; fetching does when the starts of this generation are known."""
         with self._lock:
             self.owned |= partitions
+            if by_hand:
+                self._by_hand |= partitions
             self._awaiting.update(dict.fromkeys(partitions, generation))
             self._metrics.assignment(self.owned, time.monotonic())
 
@@ -202,6 +208,7 @@ class Handover:
         """Ownership ends: nothing of these is delivered after, whatever was fetched."""
         with self._lock:
             self.owned -= partitions
+            self._by_hand -= partitions
             self._pausing -= partitions
             self._fetcher.remove(partitions & self._fetcher.assignment())
             self.ledger.forget(partitions)
@@ -254,8 +261,7 @@ class Handover:
         with self._lock:
             for starts, committed in ((answer.committed, True), (answer.reset, False)):
                 for partition, start in starts.items():
-                    known = self._found.get(partition)
-                    if known is None or known.generation < answer.generation:
+                    if self._is_news(partition, answer.generation):
                         self._found[partition] = _Start(
                             answer.generation, start, committed=committed
                         )
@@ -265,6 +271,18 @@ class Handover:
                 text = f"its committed offset can't be had: {error.name.upper()}"
                 self._report(partition, answer.generation, int(error), text)
             self._begin_fetching()
+
+    def _is_news(self, partition: TopicPartition, generation: Generation) -> bool:
+        """Whether an answer for ``generation`` counts.
+
+        Not where there is one for the same (the user's word comes first), or for the ownership
+        that waits. Numbers don't tell which is later: a group that was gone begins anew.
+        """
+        known = self._found.get(partition)
+        return known is None or known.generation not in (
+            generation,
+            self._awaiting.get(partition),
+        )
 
     def _report(
         self, partition: TopicPartition, generation: Generation, code: int, text: str

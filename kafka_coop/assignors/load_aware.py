@@ -154,7 +154,9 @@ def _costs(snapshot: Snapshot, loads: Mapping[str, Loads]) -> Counts | None:
     if not average:
         return None
     relative = np.where(known, costs / average, 1)
-    return np.maximum(np.rint(relative * _AVERAGE).astype(np.int64), _LEAST)
+    whole: Counts = np.rint(relative * _AVERAGE).astype(np.int64)
+    np.maximum(whole, _LEAST, out=whole)
+    return whole
 
 
 class _Board:

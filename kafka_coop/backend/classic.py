@@ -216,9 +216,12 @@ class ClassicBackend:
     def _handle(self, event: ev.Event) -> None:
         """Gives the machine an event and carries out what it answers."""
         now = clock.now()
+        owned = self._member.owned
         for happened in (ev.Polled(at=self.mailbox.last_poll), event):
             for effect in self._member.handle(happened, now):
                 self._carry_out(effect)
+        if self._member.owned is not owned and self._errands is not None:
+            self._errands.disown(owned - self._member.owned)
         self.mailbox.expecting = self._member.expecting
         self._set_timer()
 

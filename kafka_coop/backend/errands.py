@@ -66,6 +66,7 @@ class Errands:
         self._owns = owns
         self._found = found
         self._one_commit = asyncio.Lock()
+        self._commits: list[Commit] = []
 
     # --- commits ---------------------------------------------------------------------------
 
@@ -78,6 +79,9 @@ class Errands:
         would rewind the group.
         """
         commit = Commit(offsets=dict(offsets))
+        # Now: by the time a coordinator is found, they may be ours again, and rewound.
+        commit.drop_foreign(is_ours=self._owns)
+        self._commits.append(commit)
         try:
             async with asyncio.timeout(within.total_seconds()):
                 async with self._one_commit:
@@ -87,7 +91,14 @@ class Errands:
             # The last word of the coordinator tells more than that time ran out.
             reason = commit.refusal or ErrorCode.request_timed_out
             commit.give_up(reason)
+        finally:
+            self._commits.remove(commit)
         return commit.results
+
+    def disown(self, partitions: Partitions) -> None:
+        """These have left our ownership: no commit asked for before may be sent after."""
+        for commit in self._commits:
+            commit.disown(partitions)
 
     async def _attempt(self, commit: Commit) -> None:
         await self._until_commits_are_open()

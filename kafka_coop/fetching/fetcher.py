@@ -220,14 +220,12 @@ class Fetcher:
         buffer = self._buffer
         buffer.index = 0
         buffer.records = []  # free the delivered ones before as many more are made
-        if not self._held:
-            buffer.records = self._consume(self._batch_size, 0.0)
-            self._guard.reraise()
+        if self._held:
+            return self._serve_held(timeout)
+        buffer.records = self._consume(self._batch_size, 0.0)
+        self._guard.reraise()
         if not buffer.records:
-            message = self._serve_held(timeout) if self._held else self._poll(timeout)
-            if message is None:
-                self._guard.reraise()
-            return message
+            return None if timeout == 0 else self._poll(timeout)
         record_bytes = len(buffer.records[-1]) or 1
         self._batch_size = max(1, min(self._prefetch, _PREFETCH_BYTES // record_bytes))
         buffer.index = 1
@@ -256,6 +254,8 @@ class Fetcher:
             self._swallowed = True
             self._fetch_swallowed_again()
             raise
+        if message is None:
+            self._guard.reraise()
         return message
 
     def _settle(self) -> None:

@@ -46,6 +46,9 @@ class Watch:
         if wanted == self._wanted:
             return
         self._wanted = wanted
+        # An answer under way is no longer wanted. It may come while we are out of the group,
+        # where nobody takes it: a member that then subscribed anew would wait for it forever.
+        self._flying = None
         self._misses = 0
         self._next = now if wanted is None or wanted else float("inf")
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from kafka_coop.offsets.responses import COMMIT, Reaction
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import OffsetAndMetadata, OffsetCommit, OffsetsCommitted
-from kafka_coop.types import GroupMetadata, TopicPartition
+from kafka_coop.types import NO_PARTITIONS, GroupMetadata, Partitions, TopicPartition
 
 _BRIEFLY = 3
 """Attempts for errors that may be a deleted topic's."""
@@ -37,19 +37,21 @@ class Commit:
         offsets: What is left to do.
         results: Per partition, the error it ended with; ``ErrorCode.none``: committed.
         refusal: The error to tell the member of, with `Next.REJUDGE`.
+        attempts: How many requests were made.
+        disowned: What has left our ownership since this commit was asked for.
     """
 
     offsets: dict[TopicPartition, OffsetAndMetadata]
     results: dict[TopicPartition, ErrorCode] = field(default_factory=dict)
     refusal: ErrorCode = ErrorCode.none
     attempts: int = 0
+    disowned: Partitions = NO_PARTITIONS
 
     def request(
         self, identity: GroupMetadata, *, is_ours: Callable[[TopicPartition], bool]
     ) -> OffsetCommit | None:
         """What to send now. None: nothing is left that is ours to commit."""
-        for partition in [p for p in self.offsets if not is_ours(p)]:
-            self._end(partition, ErrorCode.illegal_generation)
+        self.drop_foreign(is_ours=is_ours)
         if not self.offsets:
             return None
         self.attempts += 1
@@ -85,6 +87,20 @@ class Commit:
                 case _:
                     wanted = Next.AGAIN if wanted is Next.FINISHED else wanted
         return wanted
+
+    def drop_foreign(self, *, is_ours: Callable[[TopicPartition], bool]) -> None:
+        """What is not ours fails, and is not sent."""
+        for partition in [p for p in self.offsets if p in self.disowned or not is_ours(p)]:
+            self._end(partition, ErrorCode.illegal_generation)
+
+    def disown(self, partitions: Partitions) -> None:
+        """These have left our ownership: nothing of them is sent from now on.
+
+        They may come back, with another's commit in between: an offset of the ownership that
+        has ended, sent with the new generation, would be taken, and rewind the group. What is
+        on its way was sent with the old one; the coordinator's answer to it counts.
+        """
+        self.disowned |= partitions
 
     def give_up(self, error: ErrorCode) -> None:
         """No time is left: what has no result yet fails with ``error``."""

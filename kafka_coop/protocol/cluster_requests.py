@@ -98,7 +98,7 @@ def _software_version() -> str:
 
 
 def decode_api_versions(_request: GetApiVersions, values: Values) -> ApiVersionsAnswer:
-    """The ranges come with UNSUPPORTED_VERSION too, of ApiVersions at least."""
+    """Which versions the broker speaks."""
     return ApiVersionsAnswer(
         error=values["error_code"],
         ranges={

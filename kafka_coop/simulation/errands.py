@@ -82,6 +82,11 @@ class Errands:
         if len(self._commits) == 1:
             self._attempt()
 
+    def disown(self, partitions: Partitions) -> None:
+        """These have left our ownership: no commit made before may be sent after."""
+        for job in self._commits:
+            job.commit.disown(partitions)
+
     def _give_up(self, job: _Commit) -> None:
         if job.over:
             return

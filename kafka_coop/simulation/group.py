@@ -199,8 +199,9 @@ class Group:
     # --- members ---------------------------------------------------------------------------
 
     def add(self, member: GroupMember) -> None:
-        """Adds a member; the first one becomes the leader."""
+        """Adds a member, with nothing parked yet; the first one becomes the leader."""
         assert member.member_id not in self.members
+        assert member.parked_join is None
         if not self.members:
             self.protocol_type = CONSUMER_PROTOCOL_TYPE
         if member.instance_id is not None:
@@ -210,18 +211,17 @@ class Group:
             self.leader = member.member_id
         self.members[member.member_id] = member
         self._count(member.protocols, by=1)
-        self._awaiting_join += member.parked_join is not None
         self.pending_join.pop(member.member_id, None)
 
     def remove(self, member_id: MemberId) -> GroupMember | None:
         """Removes a member or a pending one; a leader leaves the lead to any other member.
 
-        A parked SyncGroup of the member is forgotten, never answered: so does Kafka.
+        A parked JoinGroup must have been taken out; a parked SyncGroup is lost.
         """
         member = self.members.pop(member_id, None)
         if member is not None:
             self._count(member.protocols, by=-1)
-            self._awaiting_join -= member.parked_join is not None
+            assert member.parked_join is None
             if member.instance_id is not None:
                 del self._instances[member.instance_id]
         if self.leader == member_id:

@@ -40,7 +40,8 @@ class Process:
         name: Of this process; a restarted member's next process has another.
         alive: Neither crashed nor ended.
         stalled: Stopped (SIGSTOP): nothing runs, and what comes waits.
-        wanted: Topics and patterns of the last subscribe().
+        wanted: Topics and patterns of the last subscribe(); none after unsubscribe().
+        subscribed: The same, whether it was followed by unsubscribe() or not.
     """
 
     def __init__(
@@ -65,12 +66,14 @@ class Process:
         self.commits_open = False
         self.assignor_time = 0.001
         self.wanted: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+        self.subscribed = self.wanted
         self.errands = Errands(self)
         self.user = User(self, habits)
         self._client = Client(client_id=settings.client_id)
         self._deferred: list[tuple[Job, tuple[Any, ...]]] = []
         self._joins: dict[int, Call] = {}
         self._timer: float | None = None
+        self._posted = 0.0
         self._assignors = {a.name: a for a in settings.assignors}
 
     # --- time ------------------------------------------------------------------------------
@@ -83,8 +86,13 @@ class Process:
         """Calls after whatever runs now."""
         self.world.agenda.after(0.0, self.run, job, args)
 
+    def post(self, job: Job, *args: Any) -> None:
+        """Calls in the membership's thread, in the order posted."""
+        self._posted = max(self._posted, self.world.agenda.now + _HOP * self.chance.random())
+        self.world.agenda.at(self._posted, self.run, job, args)
+
     def hop(self, job: Job, *args: Any) -> None:
-        """Calls in the other thread."""
+        """Calls in the user's thread, a little later."""
         self.world.agenda.after(_HOP * self.chance.random(), self.run, job, args)
 
     def run(self, job: Job, args: tuple[Any, ...]) -> None:
@@ -125,19 +133,19 @@ class Process:
 
     def subscribe(self, topics: tuple[str, ...], patterns: tuple[str, ...] = ()) -> None:
         """subscribe()."""
-        self.wanted = (topics, patterns)
-        self.hop(self._post, ev.Subscribe(topics=topics, patterns=patterns))
+        self.wanted = self.subscribed = (topics, patterns)
+        self.post(self._wish, ev.Subscribe(topics=topics, patterns=patterns))
 
     def unsubscribe(self) -> None:
         """unsubscribe()."""
         self.wanted = ((), ())
-        self.hop(self._post, ev.Unsubscribe())
+        self.post(self._wish, ev.Unsubscribe())
 
     def enforce_rebalance(self) -> None:
         """enforce_rebalance()."""
-        self.hop(self._post, ev.EnforceRebalance(reason="the user asked for a rebalance"))
+        self.post(self._wish, ev.EnforceRebalance(reason="the user asked for a rebalance"))
 
-    def _post(self, event: ev.Event) -> None:
+    def _wish(self, event: ev.Event) -> None:
         """A closed member is asked for nothing: the façade refuses."""
         if not self.user.closing:
             self.handle(event)
@@ -148,9 +156,12 @@ class Process:
         """Gives the machine an event and carries out what it answers."""
         now = self.world.agenda.now
         self.world.watcher.handled(self, event)
+        owned = self.member.owned
         for happened in (ev.Polled(at=self.user.last_poll()), event):
             for effect in self.member.handle(happened, now):
                 self._carry_out(effect)
+        if self.member.owned is not owned:
+            self.errands.disown(owned - self.member.owned)
         self._set_timer()
 
     def _set_timer(self) -> None:

@@ -204,7 +204,7 @@ class User:
         process.world.watcher.begun(process, step)
         for action in step.actions:
             yield from self._act(action)
-        process.hop(process.handle, ev.StepDone(step_id=step.step_id, commit=timedelta(0)))
+        process.post(process.handle, ev.StepDone(step_id=step.step_id, commit=timedelta(0)))
 
     def _act(self, action: Action) -> _Waits:
         process = self._process
@@ -271,13 +271,13 @@ class User:
         offsets = self._to_commit(Partitions.of(self.positions))
         if offsets:
             self._committing += 1
-            self._process.hop(self._submit, offsets, None)
+            self._process.post(self._submit, offsets, None)
 
     def _commit_before_release(self, partitions: Partitions) -> _Waits:
         offsets = self._to_commit(partitions)
         if offsets:
             self._committing += 1
-            self._process.hop(self._submit, offsets, self._step)
+            self._process.post(self._submit, offsets, self._step)
             yield None
 
     def _submit(
@@ -317,7 +317,7 @@ class User:
                 return
             self._close_posted = True
             self._give_up_at = now + self.habits.close_patience
-            process.hop(process.handle, ev.Close())
+            process.post(process.handle, ev.Close())
         if process.mailbox.left or now >= self._give_up_at:
             process.world.watcher.closed(process)
             process.end()

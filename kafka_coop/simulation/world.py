@@ -1,5 +1,9 @@
 """A whole group in one process and in virtual time: brokers, network, processes, users.
 
+Static members come back with the subscription they went with. The coordinator starts no round
+for one that returns within its session, whatever it subscribes to now (KIP-345): another
+subscription would take effect with the next round, whenever that is.
+
 A run is a function of its `Scenario` alone. It goes through the incidents, then everything
 heals, then the group has a stated time and number of rounds to settle (`settling`).
 """
@@ -179,7 +183,10 @@ class World:
             case ft.SlowAssignor(seconds=seconds):
                 process.assignor_time = seconds
             case ft.Resubscribe(topics=topics, patterns=patterns):
-                process.subscribe(topics, patterns)
+                if process.settings.instance_id is not None and not any(process.wanted):
+                    process.subscribe(*process.subscribed)
+                else:
+                    process.subscribe(topics, patterns)
             case ft.Unsubscribe():
                 process.unsubscribe()
             case ft.Close():
@@ -228,7 +235,10 @@ class World:
             seed=f"{self.scenario.seed}/{member}/{self._starts}",
         )
         self.processes[member] = self._by_name[process.name] = process
-        process.subscribe(plan.topics, plan.patterns)
+        if former is not None and plan.instance_id is not None:
+            process.subscribe(*former.subscribed)
+        else:
+            process.subscribe(plan.topics, plan.patterns)
 
     # --- brokers ---------------------------------------------------------------------------
 

@@ -148,7 +148,7 @@ def test_marks_travel_in_a_subscription(marks: Marks, data: bytes | None) -> Non
 
 
 @given(
-    user_data.filter(lambda data: bool(data)),
+    user_data.filter(bool),
     st.lists(st.tuples(st.integers(100, 255), st.binary(max_size=20)), max_size=4),
     st.integers(2, 255),
 )

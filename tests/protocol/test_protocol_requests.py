@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from functools import cache
 from typing import Any, get_args
@@ -430,14 +431,14 @@ def entities(api: str, version: int) -> st.SearchStrategy[Any]:
 
 
 @every_version
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(data=st.data(), behind=st.binary(max_size=4))
 def test_answers_are_what_kio_wrote(
     api: str, version: int, data: st.DataObject, behind: bytes
 ) -> None:
     entity = data.draw(entities(api, version))
     if api == "api_versions" and entity.error_code is ErrorCode.unsupported_version:
-        return  # always in version 0: see below
+        return  # has no ranges: see below
     answer = decode_response(
         SAMPLES[api], version=version, payload=answer_frame(entity, 9) + behind
     )
@@ -445,12 +446,12 @@ def test_answers_are_what_kio_wrote(
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
-def test_an_unsupported_version_of_api_versions_is_answered_in_version_0(version: int) -> None:
-    """KIP-511: the broker can't know how the newer version is written."""
-    payload = bytes.fromhex("00000009002300000001001200000002")
+@pytest.mark.parametrize("ranges", ["00000001001200000002", "00000000", ""])
+def test_an_unsupported_version_of_api_versions_is_understood(version: int, ranges: str) -> None:
+    """KIP-511: the broker can't know how the newer version is written, and answers in 0."""
+    payload = bytes.fromhex("000000090023" + ranges)
     answer = decode_response(GetApiVersions(), version=version, payload=payload)
-    expected = ApiVersionsAnswer(error=ErrorCode.unsupported_version, ranges={18: (0, 2)})
-    assert answer == (9, expected)
+    assert answer == (9, ApiVersionsAnswer(error=ErrorCode.unsupported_version))
 
 
 def test_golden_heartbeat_answer_v4() -> None:
@@ -493,10 +494,8 @@ def test_partitions_come_sorted() -> None:
 
 
 def decodes_or_is_malformed(api: str, version: int, payload: bytes) -> None:
-    try:
+    with suppress(MalformedDataError):
         decode_response(SAMPLES[api], version=version, payload=payload)
-    except MalformedDataError as error:
-        assert f"v{version}" in str(error) or api == "api_versions"
 
 
 @every_version
@@ -522,7 +521,7 @@ def test_every_truncation_is_malformed(api: str, version: int) -> None:
     answer = decode_response(SAMPLES[api], version=version, payload=payload)
     assert answer == (9, EXPECTED[api](entity))
     for end in range(len(payload)):
-        with pytest.raises(MalformedDataError):
+        with pytest.raises(MalformedDataError, match=rf" v{version} answer: "):
             decode_response(SAMPLES[api], version=version, payload=payload[:end])
 
 

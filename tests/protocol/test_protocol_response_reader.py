@@ -27,7 +27,7 @@ def untagged(value: Any) -> Any:
 
 
 @pytest.mark.parametrize(("api", "version"), EVERY_VERSION)
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_every_field_is_what_kio_wrote(api: str, version: int, data: st.DataObject) -> None:
     entity = kio_class(api, version, "Response")

@@ -30,7 +30,7 @@ def padded(arrays: list[bytes]) -> list[bytes]:
     """Enough of them, the odd ones spread among plain ones."""
     topics = [f"q{j}" for j in range(PLAIN_TOPICS - 1)]
     plain = [
-        encode_topic_partitions(Partitions({f"p{i}": [i], **dict.fromkeys(topics, [0, i])}))
+        encode_topic_partitions(Partitions({f"p{i}": [i], **{key: [0, i] for key in topics}}))
         for i in range(60)
     ]
     return plain[:30] + arrays + plain[30:]

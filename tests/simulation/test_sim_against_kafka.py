@@ -300,6 +300,7 @@ def superseded_requests(cast: Cast) -> None:
     a, b = cast.peer("a"), cast.peer("b")
     stable_group(cast.stage, a, b)
     first, second = a.send_join(), a.send_join()
+    cast.tell(cast.stage.is_parked(second))  # a counts once: b is still awaited
     b.join()
     cast.tell(cast.stage.answer(second, GroupJoined).error, cast.stage.is_parked(first))
     a.join_token = second

@@ -330,6 +330,7 @@ class TestRejoin:
         stable_group(box, a, b)
         first = a.join()
         second = a.join()
+        assert box.is_parked(second)  # a counts once: b is still awaited
         b.join()
         box.until_answered(a.join_token)
         assert box.is_parked(first)

@@ -1,0 +1,213 @@
+"""``load-aware-sticky``: what it promises about loads, moves and rest."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from group_strategies import Group, seeded_group
+
+from kafka_coop.assignors import CooperativeSticky, LoadAwareSticky
+from kafka_coop.leader import lead
+from kafka_coop.protocol.assignment import decode_assignment
+from kafka_coop.protocol.marks import SubscriptionMarks, append_marks, split_marks
+from kafka_coop.protocol.subscription import encode_subscription
+from kafka_coop.types import (
+    Assignment,
+    Cluster,
+    Generation,
+    GroupAssignment,
+    GroupMetadata,
+    Partitions,
+    Subscription,
+    TopicPartition,
+)
+
+Loads = dict[TopicPartition, float]
+
+
+def publishing(group: Group, loads: Loads) -> Group:
+    return {
+        m: Subscription(
+            topics=s.topics,
+            owned=s.owned,
+            generation=s.generation,
+            user_data=append_marks(
+                None, SubscriptionMarks(load={p: loads[p] for p in s.owned if p in loads})
+            ),
+        )
+        for m, s in group.items()
+    }
+
+
+def load_of(plan: GroupAssignment, loads: Loads) -> dict[str, float]:
+    return {m: sum(loads[p] for p in a.partitions) for m, a in plan.items()}
+
+
+def random_loads(seed: int, cluster: Cluster) -> Loads:
+    rng = random.Random(seed)
+    return {
+        TopicPartition(t, p): float(round(rng.paretovariate(1.2) * 100))
+        for t, n in cluster.partitions.items()
+        for p in range(n)
+    }
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_bound_with_equal_subscriptions(seed: int) -> None:
+    cluster, group = seeded_group(
+        seed, topics=(1, 4), partitions=(4, 20), members=(2, 6), chance=1.0, owned=1.0
+    )
+    loads = random_loads(seed, cluster)
+    plan = LoadAwareSticky(tolerance=0.1).assign(cluster, publishing(group, loads))
+    total = load_of(plan, loads)
+    average = sum(total.values()) / len(total)
+    for a in total:
+        cheapest = min((loads[p] for p in plan[a].partitions), default=0.0)
+        for b in total:
+            # Idle partitions count for a hundredth: the sums are off by no more than that.
+            slack = 0.01 * sum(loads.values())
+            assert total[a] - total[b] <= max(0.1 * average, cheapest) + slack
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_single_move_is_left_that_the_objective_asks_for(seed: int) -> None:
+    cluster, group = seeded_group(
+        seed, topics=(2, 6), partitions=(2, 12), members=(2, 7), chance=0.6, owned=1.0
+    )
+    loads = {p: max(v, 100.0) for p, v in random_loads(seed, cluster).items()}
+    published = publishing(group, loads)
+    plan = LoadAwareSticky(tolerance=0.2).assign(cluster, published)
+    known = {p: loads[p] for s in group.values() for p in s.owned}
+    if not known:
+        pytest.skip("nobody owns anything")
+    mean = sum(known.values()) / len(known)
+    cost = {p: max(known.get(p, mean), mean / 100) for a in plan.values() for p in a.partitions}
+    total = {m: sum(cost[p] for p in a.partitions) for m, a in plan.items()}
+    least = 0.2 * sum(total.values()) / len(total)
+    for a, load_a in total.items():
+        for p in plan[a].partitions:
+            for b, load_b in total.items():
+                if p.topic in group[b].topics and load_a - load_b > least * 1.001:
+                    assert load_b + cost[p] >= load_a * 0.999
+
+
+def test_within_the_tolerance_nothing_moves() -> None:
+    cluster = Cluster(partitions={"t": 6})
+    owned = {"a": [0, 1, 2], "b": [3, 4, 5]}
+    group = {
+        m: Subscription(topics=("t",), owned=Partitions({"t": p}), generation=Generation(1))
+        for m, p in owned.items()
+    }
+    for seed in range(20):
+        rng = random.Random(seed)
+        loads = {TopicPartition("t", p): rng.uniform(95, 105) for p in range(6)}
+        plan = LoadAwareSticky(tolerance=0.2).assign(cluster, publishing(group, loads))
+        assert {m: plan[m].partitions.get("t").tolist() for m in owned} == owned
+
+
+def test_a_heavy_partition_is_left_alone_and_the_light_ones_go() -> None:
+    cluster = Cluster(partitions={"t": 6})
+    group = {
+        "a": Subscription(topics=("t",), owned=Partitions({"t": [0, 1, 2]})),
+        "b": Subscription(topics=("t",), owned=Partitions({"t": [3, 4, 5]})),
+    }
+    loads = {TopicPartition("t", p): 1000.0 if p == 0 else 100.0 for p in range(6)}
+    plan = LoadAwareSticky().assign(cluster, publishing(group, loads))
+    assert plan["a"].partitions == Partitions({"t": [0]})
+    assert load_of(plan, loads) == {"a": 1000.0, "b": 500.0}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_without_measurements_counts_are_balanced(seed: int) -> None:
+    cluster, group = seeded_group(seed, topics=(2, 6), partitions=(1, 9), members=(2, 6))
+    want = CooperativeSticky().assign(cluster, group)
+    assert dict(LoadAwareSticky().assign(cluster, group)) == dict(want)
+
+
+def test_nobodys_partitions_cost_the_average_of_those_measured() -> None:
+    cluster = Cluster(partitions={"t": 4})
+    group = {
+        "a": Subscription(topics=("t",), owned=Partitions({"t": [0, 1]})),
+        "b": Subscription(topics=("t",)),
+    }
+    loads = {TopicPartition("t", p): 50.0 for p in range(4)}
+    plan = LoadAwareSticky().assign(cluster, publishing(group, loads))
+    assert len(plan["a"].partitions) == len(plan["b"].partitions) == 2
+
+
+def test_idle_partitions_are_spread_by_count() -> None:
+    cluster = Cluster(partitions={"t": 9})
+    group = {m: Subscription(topics=("t",)) for m in "abc"}
+    group["a"] = Subscription(topics=("t",), owned=Partitions({"t": range(9)}))
+    loads = {TopicPartition("t", p): 300.0 if p < 3 else 0.0 for p in range(9)}
+    plan = LoadAwareSticky().assign(cluster, publishing(group, loads))
+    assert set(load_of(plan, loads).values()) == {300.0}
+
+
+def test_a_member_publishes_smoothed_loads_and_what_just_left_once_more() -> None:
+    measured = {TopicPartition("t", 0): 100.0, TopicPartition("t", 1): 10.0}
+    member = LoadAwareSticky(lambda owned: {p: measured[p] for p in owned}, smoothing=0.5)
+
+    def publish() -> Loads:
+        marks = split_marks(member.subscription_user_data(("t",)))[1]
+        assert isinstance(marks, SubscriptionMarks)
+        return dict(marks.load)
+
+    def receive(*numbers: int) -> None:
+        assignment = Assignment(partitions=Partitions({"t": numbers}))
+        member.on_assignment(assignment, GroupMetadata(group_id="g"))
+
+    assert publish() == {}
+    receive(0, 1)
+    assert publish() == measured
+    measured[TopicPartition("t", 0)] = 200.0
+    assert publish() == {("t", 0): 150.0, ("t", 1): 10.0}
+    receive(1)
+    assert publish() == {("t", 0): 150.0, ("t", 1): 10.0}
+    receive(1)
+    assert publish() == {("t", 1): 10.0}
+
+
+def test_loads_that_are_none_are_not_published() -> None:
+    member = LoadAwareSticky(
+        lambda _: {TopicPartition("t", 0): float("nan"), TopicPartition("t", 1): -1.0}
+    )
+    marks = split_marks(member.subscription_user_data(("t",)))[1]
+    assert marks == SubscriptionMarks()
+
+
+def test_a_moved_partition_does_not_come_straight_back() -> None:
+    """Between the rounds of a hand-over nobody owns it, and nobody measures it."""
+    cost = {TopicPartition("t", p): c for p, c in enumerate([90.0, 80.0, 70.0, 10.0])}
+    members = {m: LoadAwareSticky(lambda owned: {p: cost[p] for p in owned}) for m in "ab"}
+    owned = {"a": Partitions({"t": [0, 1, 2, 3]}), "b": Partitions()}
+    for m, assignor in members.items():
+        assignor.on_assignment(Assignment(partitions=owned[m]), GroupMetadata(group_id="g"))
+    rounds = 0
+    follow_up = True
+    while follow_up and rounds < 5:
+        rounds += 1
+        sent = {
+            m: encode_subscription(
+                Subscription(
+                    topics=("t",),
+                    owned=owned[m],
+                    generation=Generation(rounds),
+                    user_data=append_marks(
+                        members[m].subscription_user_data(("t",)), SubscriptionMarks(rejoin=rounds)
+                    ),
+                )
+            )
+            for m in members
+        }
+        outcome = lead("load-aware-sticky", {"t": 4}, sent)
+        follow_up = outcome.follow_up
+        for m, assignor in members.items():
+            assignment = decode_assignment(outcome.assignments[m])
+            assignor.on_assignment(assignment, GroupMetadata(group_id="g"))
+            owned[m] = assignment.partitions
+    assert rounds == 2
+    loads = {m: sum(cost[p] for p in owned[m]) for m in owned}
+    assert abs(loads["a"] - loads["b"]) <= 70.0
+    assert len(owned["a"]) + len(owned["b"]) == 4

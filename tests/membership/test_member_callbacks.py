@@ -1,0 +1,408 @@
+"""The order of what the user's thread is told: KIP-429's contract, path by path, literally."""
+
+from __future__ import annotations
+
+import pytest
+from member_box import MemberBox, partitions
+
+from kafka_coop.membership import effects as ef
+from kafka_coop.membership import events as ev
+from kafka_coop.membership.states import State
+from kafka_coop.protocol.error_codes import ErrorCode
+from kafka_coop.protocol.marks import AssignmentMarks
+from kafka_coop.types import Generation, Partitions
+
+NOTHING = Partitions()
+T01 = partitions("t", 0, 1)
+T0 = partitions("t", 0)
+T1 = partitions("t", 1)
+T2 = partitions("t", 2)
+
+
+def owns(added: Partitions, generation: int) -> ef.Own:
+    return ef.Own(partitions=added, generation=Generation(generation))
+
+
+def revoked_and_released(gone: Partitions) -> list[ef.Action]:
+    return [
+        ef.CallRevoked(partitions=gone),
+        ef.CommitPositions(partitions=gone),
+        ef.Release(partitions=gone),
+    ]
+
+
+def lost_and_released(gone: Partitions) -> list[ef.Action]:
+    return [ef.CallLost(partitions=gone), ef.Release(partitions=gone)]
+
+
+def stable(strategy: str = "cooperative-sticky") -> MemberBox:
+    box = MemberBox.fresh(strategy).join(T01)
+    assert box.state is State.STABLE
+    box.effects.clear()
+    return box
+
+
+def next_round(box: MemberBox, assigned: Partitions, generation: int = 2) -> MemberBox:
+    box.beat(ErrorCode.rebalance_in_progress)
+    box.do_steps()
+    box.answer_join(generation=generation)
+    box.answer_sync(assigned)
+    return box
+
+
+# --- cooperative ---------------------------------------------------------------------------
+
+
+def test_the_first_assignment() -> None:
+    box = MemberBox.fresh()
+    box.join(T01)
+    assert box.actions() == [owns(T01, 1), ef.CallAssigned(partitions=T01)]
+
+
+def test_nothing_changes_and_on_assign_says_so() -> None:
+    box = next_round(stable(), T01)
+    assert box.actions() == [ef.CallAssigned(partitions=NOTHING)]
+    assert box.state is State.STABLE, "nobody waits for a callback about nothing"
+
+
+def test_what_moves_is_revoked_before_anything_is_assigned_and_before_the_rejoin() -> None:
+    box = next_round(stable(), partitions("t", 0, 2))
+    assert box.state is State.ADOPTING
+    assert box.actions() == revoked_and_released(T1)
+    assert box.member.owned == T01, "until the user's thread is done it is still owned"
+    joins = len(box.sent(ef.SendJoin))
+    box.do_steps()
+    assert box.actions() == [
+        *revoked_and_released(T1),
+        owns(T2, 2),
+        ef.CallAssigned(partitions=T2),
+    ]
+    assert len(box.sent(ef.SendJoin)) == joins + 1, "and then it joins again at once"
+    rejoin = box.last(ef.SendJoin).request
+    assert rejoin.reason == "need to revoke partitions and re-join"
+    assert box.subscription().owned == partitions("t", 0, 2)
+    assert box.subscription().generation == 2
+
+
+def test_the_rejoin_after_a_revocation_changes_its_bytes() -> None:
+    """Even where the owned partitions come out the same: trap KAFKA-10455."""
+    box = stable()
+    box.handle(ev.EnforceRebalance(reason="first"))
+    before = box.last(ef.SendJoin).request.protocols
+    box.answer_join(generation=2)
+    box.answer_sync(T01)
+    box.do_steps()
+    box.handle(ev.EnforceRebalance(reason="second"))
+    assert box.last(ef.SendJoin).request.protocols != before
+
+
+def test_a_mere_retry_does_not_change_its_bytes_beyond_the_generation() -> None:
+    box = stable()
+    box.beat(ErrorCode.rebalance_in_progress)
+    before = box.last(ef.SendJoin).request.protocols
+    box.answer_join(ErrorCode.rebalance_in_progress)
+    assert box.last(ef.SendJoin).request.protocols == before
+
+
+def test_a_join_does_not_wait_for_the_user() -> None:
+    """The user is busy: on_assign of the last round has not run, nothing is to be given up."""
+    box = stable()
+    box.beat(ErrorCode.rebalance_in_progress)
+    box.answer_join(generation=2)
+    box.answer_sync(partitions("t", 0, 1, 2))
+    box.beat(ErrorCode.rebalance_in_progress)
+    assert box.state is State.JOINING
+    assert box.subscription().owned == partitions("t", 0, 1, 2)
+    assert box.subscription().generation == 2
+
+
+def test_a_join_waits_for_a_revocation_to_end() -> None:
+    box = next_round(stable(), T0)
+    assert box.state is State.ADOPTING
+    joins = len(box.sent(ef.SendJoin))
+    box.beat(ErrorCode.rebalance_in_progress)
+    assert len(box.sent(ef.SendJoin)) == joins
+    box.do_steps()
+    assert len(box.sent(ef.SendJoin)) == joins + 1
+
+
+def test_unsubscribed_topics_are_revoked_before_the_join() -> None:
+    box = MemberBox.fresh()
+    box.subscribe("t", "u")
+    box.find()
+    box.answer_join()
+    box.answer_sync(Partitions({"t": [0], "u": [0]}))
+    box.do_steps()
+    box.effects.clear()
+    box.subscribe("t")
+    assert box.state is State.PREPARING
+    assert box.actions() == revoked_and_released(partitions("u", 0))
+    box.do_steps()
+    assert box.state is State.JOINING
+    assert box.subscription().owned == T0
+    assert box.subscription().topics == ("t",)
+
+
+def test_partitions_that_vanished_are_lost_before_the_join() -> None:
+    box = MemberBox.fresh().join(T01)
+    box.tick()
+    box.answer_metadata({}, t=ErrorCode.unknown_topic_or_partition)
+    box.effects.clear()
+    box.beat(ErrorCode.rebalance_in_progress)
+    assert box.actions() == lost_and_released(T01)
+    box.do_steps()
+    assert box.subscription().owned == NOTHING
+
+
+# --- eager ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", ["range", "roundrobin", "range,cooperative-sticky"])
+def test_eager_gives_everything_up_before_every_join(strategy: str) -> None:
+    box = MemberBox.fresh(strategy).join(T01)
+    box.effects.clear()
+    box.beat(ErrorCode.rebalance_in_progress)
+    assert box.state is State.PREPARING
+    assert box.actions() == revoked_and_released(T01)
+    assert not box.sent(ef.SendJoin)
+    box.do_steps()
+    assert box.subscription().owned == NOTHING
+    box.answer_join(generation=2)
+    box.answer_sync(T01)
+    box.do_steps()
+    assert box.actions() == [
+        *revoked_and_released(T01),
+        owns(T01, 2),
+        ef.CallAssigned(partitions=T01),
+    ]
+
+
+def test_eager_says_that_a_rebalance_begins_even_where_nothing_is_owned() -> None:
+    box = MemberBox.fresh("range").join(NOTHING)
+    box.effects.clear()
+    box.beat(ErrorCode.rebalance_in_progress)
+    assert box.actions() == [ef.CallRevoked(partitions=NOTHING)]
+
+
+def test_prepare_is_not_repeated_when_the_join_fails() -> None:
+    box = MemberBox.fresh("range").join(T01)
+    box.effects.clear()
+    box.beat(ErrorCode.rebalance_in_progress)
+    box.do_steps()
+    box.answer_join(ErrorCode.coordinator_load_in_progress)
+    box.tick(1.0)
+    box.answer_join(ErrorCode.rebalance_in_progress)
+    assert len(box.sent(ef.SendJoin)) == 3
+    assert box.actions() == revoked_and_released(T01)
+
+
+# --- lost ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
+@pytest.mark.parametrize(
+    "error",
+    [ErrorCode.unknown_member_id, ErrorCode.illegal_generation, ErrorCode.fenced_instance_id],
+)
+def test_lost_once_and_then_a_join_that_owns_nothing(strategy: str, error: ErrorCode) -> None:
+    box = stable(strategy)
+    box.beat(error)
+    losses = [a for a in box.actions() if not isinstance(a, ef.RaiseError)]
+    assert losses == lost_and_released(T01)
+    box.do_steps()
+    box.tick(1.0)
+    assert box.subscription().owned == NOTHING
+    assert box.subscription().generation == -1
+
+
+def test_nothing_owned_nothing_lost() -> None:
+    box = MemberBox.fresh().join(NOTHING)
+    box.effects.clear()
+    box.beat(ErrorCode.unknown_member_id)
+    assert box.actions() == []
+    assert box.state is State.JOINING
+
+
+def test_evicted_before_a_revocation_began_everything_is_lost_instead() -> None:
+    box = next_round(stable(), T0)
+    offered = box.last(ef.OfferStep).step.step_id
+    box.effects.clear()
+    box.beat(ErrorCode.unknown_member_id)
+    assert box.sent(ef.WithdrawStep) == [ef.WithdrawStep(step_id=offered)]
+    box.handle(ev.StepWithdrawn(step_id=offered))
+    assert box.actions() == lost_and_released(T01)
+
+
+def test_evicted_while_a_revocation_runs_the_rest_is_lost() -> None:
+    box = next_round(stable(), T0)
+    offered = box.last(ef.OfferStep).step.step_id
+    box.effects.clear()
+    box.beat(ErrorCode.unknown_member_id)
+    box.handle(ev.StepDone(step_id=offered))
+    assert box.actions() == lost_and_released(T0)
+
+
+def test_a_missed_sync_keeps_what_is_owned_under_its_old_generation() -> None:
+    box = stable()
+    box.beat(ErrorCode.rebalance_in_progress)
+    box.answer_join(generation=2)
+    box.answer_sync(error=ErrorCode.rebalance_in_progress)
+    assert box.actions() == []
+    assert box.subscription().owned == T01
+    assert box.subscription().generation == 1
+
+
+# --- leaving -------------------------------------------------------------------------------
+
+
+def test_close_revokes_commits_and_leaves() -> None:
+    box = stable()
+    box.handle(ev.Close())
+    assert box.actions() == revoked_and_released(T01)
+    assert not box.sent(ef.SendLeave)
+    box.do_steps()
+    leave = box.last(ef.SendLeave).request
+    assert (leave.member_id, leave.reason) == ("me", "the consumer is being closed")
+    box.answer_leave()
+    assert box.effects[-1] == ef.Left()
+    assert box.state is State.CLOSED
+
+
+def test_close_without_auto_commit_commits_nothing() -> None:
+    box = MemberBox.fresh(auto_commit=False).join(T01)
+    box.effects.clear()
+    box.handle(ev.Close())
+    assert box.actions() == [ef.CallRevoked(partitions=T01), ef.Release(partitions=T01)]
+
+
+def test_close_after_the_group_went_on_loses() -> None:
+    box = stable()
+    box.beat(ErrorCode.unknown_member_id)
+    withdrawn = box.last(ef.OfferStep).step.step_id
+    box.effects.clear()
+    box.handle(ev.Close())
+    box.handle(ev.StepWithdrawn(step_id=withdrawn))
+    assert box.actions() == lost_and_released(T01)
+    box.do_steps()
+    assert not box.sent(ef.SendLeave), "the group knows no such member"
+    assert box.state is State.CLOSED
+
+
+def test_unsubscribe_revokes_without_a_commit_and_can_subscribe_again() -> None:
+    box = stable()
+    box.handle(ev.Unsubscribe())
+    assert box.actions() == [ef.CallRevoked(partitions=T01), ef.Release(partitions=T01)]
+    box.subscribe("u")
+    box.do_steps()
+    box.answer_leave()
+    box.tick()
+    assert box.state is State.JOINING
+    assert box.subscription().topics == ("u",)
+
+
+def test_a_static_member_leaves_without_a_word() -> None:
+    box = MemberBox.fresh(instance_id="static-1").join(T01)
+    box.effects.clear()
+    box.handle(ev.Close())
+    box.do_steps()
+    assert not box.sent(ef.SendLeave)
+    assert box.state is State.CLOSED
+
+
+@pytest.mark.parametrize("state", [s for s in State if s is not State.CLOSED])
+def test_close_ends_in_every_state_within_its_patience(state: State) -> None:
+    """Nobody answers any more: not the coordinator, not the broker."""
+    box = MemberBox.fresh().at(state)
+    box.handle(ev.Close())
+    for withdrawn in box.sent(ef.WithdrawStep):
+        box.handle(ev.StepWithdrawn(step_id=withdrawn.step_id))
+    started = box.now
+    for _ in range(50):
+        if box.state is State.CLOSED:
+            break
+        box.do_steps()
+        deadline = box.member.next_deadline()
+        if deadline is not None:
+            box.now = max(box.now, deadline)
+            box.tick()
+    assert box.state is State.CLOSED
+    assert box.now - started <= 5.0
+    assert box.member.owned == NOTHING
+
+
+def test_an_id_that_is_on_its_way_is_waited_for_and_left_with() -> None:
+    """The coordinator gave it and would wait for it to join (KIP-394)."""
+    box = MemberBox.fresh().at(State.JOINING)
+    box.handle(ev.Close())
+    assert not box.sent(ef.SendLeave)
+    box.answer_join(ErrorCode.member_id_required, member_id="late")
+    assert box.last(ef.SendLeave).request.member_id == "late"
+
+
+# --- polls ---------------------------------------------------------------------------------
+
+
+def test_a_late_poll_leaves_the_group_and_loses_everything() -> None:
+    box = stable()
+    box.now += 299
+    box.handle(ev.Polled(at=box.now))
+    box.now += 301
+    box.tick()
+    assert box.last(ef.SendLeave).request.reason == "consumer poll timeout has expired."
+    assert lost_and_released(T01)[0] in box.actions()
+    assert not box.sent(ef.SendJoin), "it joins again when the user polls, not before"
+    box.do_steps()
+    assert box.sent(ef.SendJoin)
+    assert box.last(ef.SendJoin).request.member_id == ""
+
+
+def test_a_late_poll_of_a_static_member_keeps_its_id_and_says_nothing() -> None:
+    """Its own next request would be fenced by itself otherwise: KAFKA-20985."""
+    box = MemberBox.fresh(instance_id="static-1").join(T01)
+    box.effects.clear()
+    box.now += 301
+    box.tick()
+    assert not box.sent(ef.SendLeave)
+    box.do_steps()
+    assert box.last(ef.SendJoin).request.member_id == "me"
+
+
+def test_a_late_poll_owning_nothing_joins_only_once_polled() -> None:
+    box = MemberBox.fresh().join(NOTHING)
+    box.effects.clear()
+    box.now += 301
+    box.tick()
+    assert not box.sent(ef.SendJoin)
+    box.do_steps()
+    assert box.sent(ef.SendJoin)
+
+
+# --- marks ---------------------------------------------------------------------------------
+
+
+def test_an_announced_follow_up_is_listened_for_every_20_ms() -> None:
+    box = stable()
+    box.beat(ErrorCode.rebalance_in_progress)
+    box.answer_join(generation=2)
+    box.answer_sync(T01, marks=AssignmentMarks(follow_up=True))
+    start = box.now
+    for _ in range(10):
+        box.beat()
+    assert box.now - start == pytest.approx(10 * 0.020)
+    box.beat(ErrorCode.rebalance_in_progress)
+    box.answer_join(generation=3)
+    box.answer_sync(T01, marks=AssignmentMarks())
+    start = box.now
+    box.beat()
+    assert box.now - start > 1
+
+
+def test_a_revoker_that_takes_its_time_costs_fewer_and_fewer_beats() -> None:
+    box = stable()
+    box.beat(ErrorCode.rebalance_in_progress)
+    box.answer_join(generation=2)
+    box.answer_sync(T01, marks=AssignmentMarks(follow_up=True))
+    start, beats = box.now, len(box.sent(ef.SendHeartbeat))
+    while box.now < start + 30:
+        box.beat()
+    assert len(box.sent(ef.SendHeartbeat)) - beats < 100
