@@ -196,7 +196,8 @@ def main() -> None:
     parser.add_argument("--group", action="store_true", help="subscribe instead of assigning")
     arguments = parser.parse_args()
     print(
-        f"confluent-kafka {confluent_kafka.version()}, librdkafka {confluent_kafka.libversion()[0]}\n"
+        f"confluent-kafka {confluent_kafka.version()}, "
+        f"librdkafka {confluent_kafka.libversion()[0]}\n"
         f"{arguments.records:,} records of {RECORD_BYTES} bytes, {PARTITIONS} partitions, "
         f"medians of {arguments.rounds}\n"
     )

@@ -193,9 +193,7 @@ class Handover:
 
     # --- ownership -------------------------------------------------------------------------
 
-    def own(
-        self, partitions: Partitions, generation: Generation, *, by_hand: bool = False
-    ) -> None:
+    def own(self, partitions: Partitions, generation: Generation, *, by_hand: bool = False) -> None:
         """Ownership begins; fetching does when the starts of this generation are known."""
         with self._lock:
             self.owned |= partitions

@@ -94,6 +94,8 @@ class MemberCore:
         self._awaited: int | None = None
         """The token of the one answer this state waits for."""
         self._joined: Joined | None = None
+        self._joining_since: float | None = None
+        """When the first JoinGroup was sent since the last assignment."""
         self._sync_sent_at = 0.0
         self._retries = 0
         self._retry_at: float | None = None
@@ -192,6 +194,7 @@ class MemberCore:
         if self.state in MEMBER:
             self._awaited = None
         self._joined = None
+        self._joining_since = None
         self._prepared = False
         effects += self._withdraw()
         effects += (IdentityChanged(metadata=self.metadata, commits_open=False),)

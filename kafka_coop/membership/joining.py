@@ -100,6 +100,7 @@ class Joining(MemberCore):
         current.first_join_at = current.first_join_at or now
         self._awaited = self._new_token()
         self._rejoin = None
+        self._joining_since = self._joining_since or now
         s = self.settings
         request = JoinGroup(
             group_id=s.group_id,
@@ -154,7 +155,7 @@ class Joining(MemberCore):
     def _take_place(self, answer: GroupJoined, now: float) -> Effects:
         """In the group, in COMPLETING_REBALANCE: heartbeats start here."""
         self.member_id, self.generation = answer.member_id, answer.generation
-        self._pulse.start(self.metadata, now)
+        self._pulse.start(self.metadata, now, joining_since=self._joining_since or now)
         self._retries = 0
         current = self._begin_round(now)
         current.joined_at = now
@@ -243,7 +244,8 @@ class Joining(MemberCore):
             return self._retry_round(f"SyncGroup: {answer}", now, rediscover=True)
         if answer.error is not ErrorCode.none:
             return self._react(SYNC[answer.error], answer.error, "SyncGroup", now)
-        renewed = self._pulse.acknowledged(self._sync_sent_at)
+        renewed = self._pulse.synced(self._sync_sent_at)
+        self._joining_since = None
         self._begin_round(now).synced_at = now
         try:
             assignment, marks = _read_assignment(answer)

@@ -118,6 +118,7 @@ class Leaving(MemberCore):
         self.generation, self.applied, self.member_id = NO_GENERATION, NO_GENERATION, NO_MEMBER_ID
         self._awaited, self._joined, self._round, self._rejoin = None, None, None, None
         self._prepared = False
+        self._joining_since = None
         self._retry_at = None
         self._interest = Interest()
         effects += (IdentityChanged(metadata=self.metadata, commits_open=False),)

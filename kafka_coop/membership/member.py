@@ -28,6 +28,9 @@ from kafka_coop.types import NO_GENERATION, GroupMetadata, TopicPartition
 
 _QUIET = frozenset({State.UNSUBSCRIBED, State.UNJOINED, State.STABLE, State.CLOSED})
 
+_PLANNED = frozenset({State.LEADING, State.SYNCING, State.ADOPTING, State.STABLE})
+"""A leader's plan is made here, or being made."""
+
 
 class Member(Joining, Leaving):
     """One member of one group. See the module's docstring for how it is driven."""
@@ -243,7 +246,7 @@ class Member(Joining, Leaving):
             return ()
         effects = self._report_topics()
         self._match_again(now)
-        if self.state is State.LEADING:
+        if self.state is State.LEADING and self._awaited is None:
             return effects + self._lead(now)
         self._compare_metadata(now)
         return effects
@@ -261,12 +264,14 @@ class Member(Joining, Leaving):
         if matched == self._interest.matched:
             return
         self._interest = self._interest.matching(matched)
-        if self.state in (State.STABLE, State.ADOPTING):
+        if self.state not in (State.UNJOINED, State.PREPARING):
+            # A JoinGroup that is out, or answered already, tells the leader of the topics as
+            # they were: without another one a topic that appears now would stay nobody's.
             self._force_rejoin("subscription has changed", now)
 
     def _compare_metadata(self, now: float) -> None:
         """The leader's plan was made for the topics as they were then."""
-        if self._union is None or self.state not in (State.STABLE, State.ADOPTING, State.SYNCING):
+        if self._union is None or self.state not in _PLANNED:
             return
         cluster, before = self._watch.cluster(self._union), self._seen_cluster
         self._seen_cluster = cluster

@@ -13,6 +13,12 @@ heartbeat was sent, no other member can have been given our partitions. A proces
 stopped or suspended finds its lease over and delivers nothing, before it has heard a word from
 the broker. REBALANCE_IN_PROGRESS is an acknowledgement too: the broker restarts the timer
 before it says so.
+
+A member that beats may lose its partitions all the same: one that does not join, or does not
+sync, within the rebalance timeout of a round. Its user may be in a callback when that round
+begins, or its JoinGroup may be lost; whoever waits no longer gives its partitions away at once,
+and the member hears of it with its next heartbeat only. So the lease ends, too, a rebalance
+timeout after the last moment for which it is *proven* that no round had begun to wait for us.
 """
 
 from __future__ import annotations
@@ -54,6 +60,14 @@ class Pulse:
         self._last_sent = 0.0
         self._not_before = 0.0
         self._session_ends: float | None = None
+        self._acknowledged = float("-inf")
+        """When the last of our requests that restarted the session timer was sent."""
+        self._unhurried = float("-inf")
+        """The latest moment before which no round can have begun to wait for us."""
+        self._synced = False
+        self._hurried = float("-inf")
+        """When the last heartbeat was sent that found a round waiting for us, us in the group."""
+        self._lease = float("-inf")
 
     @property
     def session_ends(self) -> float | None:
@@ -65,11 +79,17 @@ class Pulse:
         """Whether a follow-up round is announced and has not begun."""
         return self._announced_at is not None
 
-    def start(self, identity: GroupMetadata, now: float) -> None:
-        """Beats for this generation from now on. A new generation keeps the lease it had."""
+    def start(self, identity: GroupMetadata, now: float, *, joining_since: float) -> None:
+        """Beats for this generation from now on. A new generation keeps the lease it had.
+
+        It began no earlier than ``joining_since``, when we first asked for it, nor than the
+        last heartbeat which found that it had not; since then it waits for our SyncGroup.
+        """
         if self._identity is None:
             self._last_sent = now
         self._identity = identity
+        self._synced = False
+        self._unhurried = max(self._unhurried, joining_since, self._hurried)
         self._announced_at = None
         if self._session_ends is None:
             self._session_ends = now + self._settings.session_timeout.total_seconds()
@@ -82,6 +102,7 @@ class Pulse:
         self._flying = None
         self._announced_at = None
         self._session_ends = None
+        self._acknowledged = self._unhurried = self._hurried = self._lease = float("-inf")
         return (EndLease(),)
 
     def suggest(self, interval: timedelta | None) -> None:
@@ -92,13 +113,29 @@ class Pulse:
         """The leader announced a follow-up round, and we shall not be who starts it."""
         self._announced_at = now
 
-    def acknowledged(self, sent_at: float) -> tuple[Effect, ...]:
+    def synced(self, sent_at: float) -> tuple[Effect, ...]:
+        """SyncGroup was answered: the next thing to wait for us is another round."""
+        self._synced = True
+        self._unhurried = max(self._unhurried, sent_at)
+        return self._acknowledge(sent_at)
+
+    def _acknowledge(self, sent_at: float) -> tuple[Effect, ...]:
         """The broker received something of ours that restarts the session timer."""
-        ends = sent_at + self._settings.session_timeout.total_seconds()
-        if self._session_ends is not None and ends < self._session_ends:
+        s = self._settings
+        self._acknowledged = max(self._acknowledged, sent_at)
+        self._session_ends = self._acknowledged + s.session_timeout.total_seconds()
+        return self._renew_lease()
+
+    def _renew_lease(self) -> tuple[Effect, ...]:
+        s = self._settings
+        until = min(
+            self._acknowledged + s.session_timeout.total_seconds(),
+            self._unhurried + s.rebalance_timeout.total_seconds(),
+        )
+        if until == self._lease:
             return ()
-        self._session_ends = ends
-        return (ExtendLease(until=ends),)
+        self._lease = until
+        return (ExtendLease(until=until),)
 
     def beat(self, node: Node | None, now: float) -> tuple[Effect, ...]:
         """Sends a heartbeat if one is due. At most one is under way."""
@@ -134,8 +171,12 @@ class Pulse:
             return (HeartbeatObserved(latency=None),), event.answer, sender
         error = event.answer.error
         observed = HeartbeatObserved(latency=timedelta(seconds=now - sent_at))
+        if error is ErrorCode.none and sender == self._identity and self._synced:
+            self._unhurried = max(self._unhurried, sent_at)
+        if error is ErrorCode.rebalance_in_progress and sender == self._identity:
+            self._hurried = sent_at
         if error in (ErrorCode.none, ErrorCode.rebalance_in_progress):
-            return (observed, *self.acknowledged(sent_at)), error, sender
+            return (observed, *self._acknowledge(sent_at)), error, sender
         self._not_before = now + self._settings.retry_backoff.total_seconds()
         return (observed,), error, sender
 

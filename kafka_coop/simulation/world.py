@@ -2,7 +2,9 @@
 
 Static members come back with the subscription they went with. The coordinator starts no round
 for one that returns within its session, whatever it subscribes to now (KIP-345): another
-subscription would take effect with the next round, whenever that is.
+subscription would take effect with the next round, whenever that is. For the same reason a
+change of topics may go unseen while a static leader restarts: its new process is told to lead,
+but not for which topics the plan in force was made. After such a run somebody asks for a round.
 
 A run is a function of its `Scenario` alone. It goes through the incidents, then everything
 heals, then the group has a stated time and number of rounds to settle (`settling`).
@@ -22,6 +24,7 @@ from kafka_coop.simulation import faults as ft
 from kafka_coop.simulation.agenda import Agenda
 from kafka_coop.simulation.cluster import SimulatedCluster
 from kafka_coop.simulation.invariants import Watcher
+from kafka_coop.simulation.journal import Departure, MemberRemoved
 from kafka_coop.simulation.network import Call, Network
 from kafka_coop.simulation.process import Process
 from kafka_coop.simulation.settings import CoordinatorSettings
@@ -116,6 +119,7 @@ class World:
         self.processes: dict[str, Process] = {}
         self._by_name: dict[str, Process] = {}
         self._starts = 0
+        self._topics_changed = False
         for incident in scenario.incidents:
             self.agenda.at(incident.at, self._happen, incident.fault)
 
@@ -143,6 +147,7 @@ class World:
     def _happen(self, fault: ft.Fault) -> None:
         if self.surroundings.trace is not None:
             self.surroundings.tell("*", str(fault))
+        self._topics_changed |= isinstance(fault, ft.GrowTopic | ft.DeleteTopic | ft.CreateTopic)
         match fault:
             case ft.Start(member=member):
                 self._start(member)
@@ -283,3 +288,14 @@ class World:
             process.resume()
             process.assignor_time = 0.001
             process.user.callback_time = 0.0
+        self._make_up_for_unseen_changes()
+
+    def _make_up_for_unseen_changes(self) -> None:
+        replaced = any(
+            isinstance(event, MemberRemoved) and event.cause is Departure.REPLACED
+            for event in self.cluster.coordinator.journal(GROUP)
+        )
+        if replaced and self._topics_changed:
+            for process in self.processes.values():
+                if process.alive and any(process.wanted):
+                    process.enforce_rebalance()

@@ -18,7 +18,11 @@ from kafka_coop.types import Generation, GroupMetadata, MemberId
 printable = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), min_size=1)
 
 
-@given(group=printable, instance=st.none() | printable)
+configurable = st.from_regex(r"[!-~]([ -~]*[!-~])?", fullmatch=True)
+"""librdkafka strips blanks around values, and a blank group.id ends the process (2.16)."""
+
+
+@given(group=configurable, instance=st.none() | configurable)
 @settings(max_examples=15, deadline=None)
 def test_a_consumer_outside_any_group_writes_the_same(group: str, instance: str | None) -> None:
     config: dict[str, str | int] = {"group.id": group, "log_level": 0}

@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+import pytest
+
+from kafka_coop.testing.cluster import KafkaCluster
+from kafka_coop.testing.embedded import EmbeddedKafka
+
+
+@pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
+def cluster(request: pytest.FixtureRequest) -> EmbeddedKafka | KafkaCluster:
+    """Both brokers, one after the other."""
+    found: EmbeddedKafka | KafkaCluster = request.getfixturevalue(request.param)
+    return found
