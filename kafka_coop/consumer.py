@@ -52,7 +52,14 @@ from kafka_coop.metrics.member import MemberMetrics
 from kafka_coop.metrics.scrape import MemberSnapshot, PartitionProgress
 from kafka_coop.observer import LoggingObserver
 from kafka_coop.offsets.commits import first_error
-from kafka_coop.partitions import PartitionResult, confluent, offsets_of, plain, with_offsets
+from kafka_coop.partitions import (
+    PartitionResult,
+    confluent,
+    offsets_of,
+    plain,
+    with_offset,
+    with_offsets,
+)
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import OffsetAndMetadata
 from kafka_coop.turns import TurnLock
@@ -236,7 +243,7 @@ class CoopConsumer:
         now = clock.now()
         leased = now < mailbox.lease_until or self._manual is not None
         if leased and now < self._calm_until and not mailbox.items:
-            with self._lock:
+            with self._lock.raw:
                 message = self._fetcher.next(0)
             if message is not None:
                 mailbox.last_poll = now
@@ -473,12 +480,13 @@ class CoopConsumer:
                     error=kafka_error(int(one.error), one.error.name.upper()),
                 )
                 if failed
-                else confluent_kafka.TopicPartition(
-                    of.topic,
-                    of.partition,
-                    one.offset if one.offset >= 0 else OFFSET_INVALID,
-                    metadata=one.metadata or None,
-                    leader_epoch=one.leader_epoch if one.leader_epoch >= 0 else None,
+                else with_offset(
+                    of,
+                    OffsetAndMetadata(
+                        offset=one.offset if one.offset >= 0 else OFFSET_INVALID,
+                        leader_epoch=one.leader_epoch,
+                        metadata=one.metadata,
+                    ),
                 )
             )
         return listed

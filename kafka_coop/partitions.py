@@ -98,13 +98,16 @@ def with_offsets(
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
 ) -> list[ConfluentTopicPartition]:
     """Partitions with offsets, for the user."""
-    return [
-        ConfluentTopicPartition(
-            p.topic,
-            p.partition,
-            o.offset,
-            metadata=o.metadata or None,
-            leader_epoch=o.leader_epoch if o.leader_epoch >= 0 else None,
-        )
-        for p, o in offsets.items()
-    ]
+    return [with_offset(p, o) for p, o in offsets.items()]
+
+
+def with_offset(of: TopicPartition, at: OffsetAndMetadata) -> ConfluentTopicPartition:
+    """One partition with its offset, for the user."""
+    metadata = {"metadata": at.metadata} if at.metadata else {}  # confluent's takes no None
+    return ConfluentTopicPartition(
+        of.topic,
+        of.partition,
+        at.offset,
+        leader_epoch=at.leader_epoch,  # -1 reads as None
+        **metadata,
+    )

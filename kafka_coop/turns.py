@@ -15,20 +15,24 @@ class TurnLock:
     Python's locks are not fair: a thread that releases one and takes it again at once nearly
     always gets it, and a `seek` from another thread would wait for as long as the polling one
     polls. So the polling thread uses `take_turn` between two slices.
+
+    Attributes:
+        raw: The lock itself, for the polling thread's fast path: this class's own methods are
+            Python, and would cost more than the record.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self.raw = threading.RLock()
         self._counting = threading.Lock()
         self._waiting = 0
 
     def __enter__(self) -> None:
-        if self._lock.acquire(blocking=False):
+        if self.raw.acquire(blocking=False):
             return
         with self._counting:
             self._waiting += 1
         try:
-            self._lock.acquire()
+            self.raw.acquire()
         finally:
             with self._counting:
                 self._waiting -= 1
@@ -39,21 +43,21 @@ class TurnLock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._lock.release()
+        self.raw.release()
 
     def try_within(self, seconds: float) -> bool:
         """Takes the lock, unless it can't be had in time. Undone by ``__exit__``'s release."""
         with self._counting:
             self._waiting += 1
         try:
-            return self._lock.acquire(timeout=seconds)
+            return self.raw.acquire(timeout=seconds)
         finally:
             with self._counting:
                 self._waiting -= 1
 
     def release(self) -> None:
         """After a successful `try_within`."""
-        self._lock.release()
+        self.raw.release()
 
     def take_turn(self) -> None:
         """Called without the lock: lets those who wait go first. Costs nothing if none does."""

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import time
+from collections.abc import Callable
 
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", None)
-
-
-def _boottime() -> float:
-    return time.clock_gettime(_CLOCK)  # type: ignore[arg-type]  # chosen below only if it exists
-
-
-now = _boottime if _CLOCK is not None else time.monotonic
-"""Seconds since some moment in the past.
+now: Callable[[], float] = (
+    functools.partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+    if hasattr(time, "CLOCK_BOOTTIME")
+    else time.monotonic
+)
+"""Seconds since some moment in the past. Called for every record: no Python in between.
 
 Linux's CLOCK_MONOTONIC stands still while the machine is suspended, and a lease that was taken
 before would look fresh after; CLOCK_BOOTTIME goes on. macOS's monotonic clock goes on by itself.

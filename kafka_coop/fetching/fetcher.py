@@ -281,6 +281,7 @@ class Fetcher:
         for of, actual in known_positions(self._consumer.position(self._native)).items():
             delivered_up_to = expected.get(of, self._starts[of])
             if actual.offset != delivered_up_to.offset:
+                self._starts[of] = delivered_up_to  # first: once sought, it has no position
                 self._seek(of, delivered_up_to)
         self._swallowed = False
 

@@ -102,6 +102,7 @@ CELLS: Mapping[tuple[State, type[Event]], str] = _cells(
     (Polled, ALL, "polled"),
     # The user's thread answers for its steps, whatever happened meanwhile.
     (StepDone, MEMBER | {S.UNSUBSCRIBED, S.LEAVING}, "step_done"),
+    (StepDone, {S.CLOSED}, "nothing"),  # an on_assign that was slower than LeaveGroup
     (StepWithdrawn, MEMBER | {S.LEAVING}, "step_withdrawn"),
     # Brokers. Answers that are not awaited any more are told apart by their tokens.
     (CoordinatorAnswered, ALL, "coordinator_answered"),

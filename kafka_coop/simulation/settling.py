@@ -18,6 +18,9 @@ from kafka_coop.types import TopicPartition
 _STEP = 0.25
 """Virtual seconds between two looks."""
 
+_REST = 1.5
+"""Heartbeat intervals of calm after which nobody has anything left to tell the others."""
+
 _JOIN_GRACE = 5.0
 """What a lost JoinGroup may cost beyond the rebalance timeout: the client waits so long."""
 
@@ -53,7 +56,7 @@ def settle(world: World) -> tuple[float, int]:
     healed_at = world.agenda.now
     first = generation = _generation(world)
     calm_since = settled_at = healed_at
-    rest = timing.session + 1.0
+    rest = _REST * (timing.heartbeat or 1.0)
     while True:
         world.run_until(world.agenda.now + _STEP)
         now = world.agenda.now

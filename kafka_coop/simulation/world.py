@@ -127,7 +127,8 @@ class World:
         """Lets everything happen that is due up to ``time``."""
         agenda, cluster = self.agenda, self.cluster
         while True:
-            broker, rest = cluster.next_deadline(), agenda.next_time()
+            rest = agenda.next_time()
+            broker = cluster.next_deadline()
             if broker is not None and (rest is None or broker <= rest):
                 if broker > time:
                     break

@@ -52,7 +52,7 @@ def test_a_lying_length_costs_no_memory(length: str) -> None:
     read = message_reader(kio_class("metadata", 12, "Response"))
     tracemalloc.start()
     try:
-        with pytest.raises(MalformedDataError):
+        with pytest.raises(MalformedDataError, match=r"a length of \d{9}"):
             read(b"\0\0\0\0" + bytes.fromhex(length) + bytes(30), 0)
         peak = tracemalloc.get_traced_memory()[1]
     finally:

@@ -1,0 +1,41 @@
+"""A broker that speaks no more than Apache Kafka 1.0 did: the oldest we support."""
+
+from __future__ import annotations
+
+from integration_support import Member, members, publish, shared, until
+
+from kafka_coop.testing.embedded import EmbeddedKafka
+
+KAFKA_1_0 = {
+    "ListOffsets": 2,
+    "Metadata": 5,
+    "OffsetCommit": 3,
+    "OffsetFetch": 3,
+    "FindCoordinator": 1,
+    "JoinGroup": 2,
+    "Heartbeat": 1,
+    "LeaveGroup": 1,
+    "SyncGroup": 1,
+    "ApiVersions": 1,
+    "SaslHandshake": 1,
+}
+
+
+def test_a_group_lives_on_the_versions_of_kafka_1_0(embedded: EmbeddedKafka) -> None:
+    for api, newest in KAFKA_1_0.items():
+        embedded.set_api_version(api, 0, newest)
+    embedded.create_topic("old", partitions=4)
+    publish(embedded, "old", 10, 0, 1, 2, 3)
+    first, second = Member(embedded, "old", "old"), Member(embedded, "old", "old")
+    with members(first, second):
+        shared("old", 4, first, second)
+        until(lambda: len(first.records) + len(second.records) >= 40, first, second)
+    assert not first.raised
+    assert not second.raised
+    third = Member(embedded, "old", "old")
+    with members(third):
+        shared("old", 4, third)
+        publish(embedded, "old", 1, 0, 1, 2, 3)
+        until(lambda: len(third.records) >= 4, third)
+    offsets = sorted(offset for _, _, offset in third.records)
+    assert offsets == [10] * 4, "what was processed was committed when the others closed"
