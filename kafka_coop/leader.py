@@ -275,18 +275,14 @@ def _balance(strategy: Assignor, group: SnapshotGroup) -> tuple[Plan, AssignorFa
 
 
 def _transfers(plan: Plan) -> Flags:
-    """Finds what must wait: partitions that another member than the planned one claims.
+    """Finds what must wait: partitions that somebody claims and that are to be another's.
 
     Every claim counts, beaten ones too: a zombie that missed a round may still be consuming what
     it says it owns, and only its own next assignment tells it to stop. The rightful owner alone
     keeps its partition whoever else claims it: taking it away would make nobody safer.
     """
-    snapshot, planned = plan.snapshot, plan.owner
-    owned = snapshot.owned
-    others = owned.claimants.copy()
-    own = planned[owned.claims.position] == owned.claims.member
-    others[owned.claims.position[own]] -= 1
-    waits: Flags = (planned != NOBODY) & (planned != owned.owner) & (others > 0)
+    owned = plan.snapshot.owned
+    waits: Flags = (plan.owner != NOBODY) & (plan.owner != owned.owner) & (owned.claimants > 0)
     return waits
 
 

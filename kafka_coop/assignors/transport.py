@@ -139,14 +139,19 @@ class _Flow:
 
     def settle(self) -> Counts | _Cut:
         """Runs phases until every excess has found a place, or none can."""
-        while True:
-            if not (self.row_excess.any() or self.excess.any() or self.pool):
-                return self.flow
+        left = self._unplaced()
+        while left:
             self._label()
             farthest = self._farthest()
             if farthest < 0:
                 return _Cut(self.row_label >= _FAR, self.label >= _FAR)
             self._push(farthest)
+            before, left = left, self._unplaced()
+            assert left < before, "a phase takes one unit to a place at least"
+        return self.flow
+
+    def _unplaced(self) -> int:
+        return int(self.row_excess.sum() + np.maximum(self.excess, 0).sum() + max(self.pool, 0))
 
     # --- labels: the price, then the number of steps, to the nearest place ------------------
 

@@ -23,16 +23,37 @@ _TIMEOUT = timedelta(seconds=3)
 """How long LeaveGroup may take. Whatever its answer, we are gone."""
 
 
+_IN_A_ROUND = frozenset({State.JOINING, State.LEADING, State.SYNCING})
+
+
 class Leaving(MemberCore):
     """The part of a member that leaves (and, where the user changed their mind, begins anew)."""
 
     def __init__(self, settings: MemberSettings) -> None:
         super().__init__(settings)
         self._closing = False
+        self._round_ends_by: float | None = None
+        """Leaving is wanted; until then the round under way may end first."""
         self._after_leaving: ev.Subscribe | None = None
         self._final_offered = False
         self._leave_by: float | None = None
         """When leaving gives up waiting; None while the user's thread is at its final step."""
+
+    def _leave_after_round(self, now: float) -> None:
+        """Leaves; if a round is under way, once it has ended, or has used up its patience.
+
+        Were a parked JoinGroup abandoned instead, the round could end without our knowing:
+        the coordinator would refuse the last commit, sent under the generation before, and
+        what was processed since the one before that would be processed again.
+        """
+        waits = self.state in _IN_A_ROUND and bool(self.owned)
+        self._round_ends_by = now + (_PATIENCE.total_seconds() if waits else 0.0)
+
+    def _leaves_now(self, now: float) -> bool:
+        """Whether leaving is wanted and nothing is worth waiting for."""
+        if self._round_ends_by is None:
+            return False
+        return self.state not in _IN_A_ROUND or now >= self._round_ends_by
 
     def _begin_leaving(self, now: float) -> Effects:
         effects: Effects = ()
@@ -42,6 +63,7 @@ class Leaving(MemberCore):
                 effects += (AbortJoin(token=self._awaited),)
             self._awaited = None
         self._enter(State.LEAVING)
+        self._round_ends_by = None
         self._final_offered = False
         self._leave_by = None
         self._halted_by = None

@@ -54,6 +54,8 @@ class Member(Joining, Leaving):
             times.append(self._pulse.deadline())
         if self._in_group():
             times.append(self._poll_deadline())
+        if self.state in MEMBER:
+            times.append(self._round_ends_by)
         if self.state in MEMBER or self.state is State.LEAVING:
             times.append(self._discovery.deadline())
         if self.state is State.LEAVING and self._blocking is None:
@@ -66,6 +68,8 @@ class Member(Joining, Leaving):
             return self._advance_leaving(now)
         if self.state not in MEMBER:
             return ()
+        if self._leaves_now(now):
+            return self._begin_leaving(now) + self._advance_leaving(now)
         found = self._discovery.ensure(now)
         if self.state is State.STABLE and self._rejoin is not None:
             self._enter(State.UNJOINED)
@@ -98,6 +102,7 @@ class Member(Joining, Leaving):
 
     def _on_resubscribe(self, event: ev.Subscribe, now: float) -> Effects:
         before = self._interest
+        self._round_ends_by = None  # an unsubscribe that waited for the round's end is undone
         self._set_interest(event, now)
         if (before.topics, before.patterns) != (self._interest.topics, self._interest.patterns):
             self._force_rejoin("subscription has changed", now)
@@ -112,7 +117,8 @@ class Member(Joining, Leaving):
         return ()
 
     def _on_leave(self, _event: ev.Unsubscribe, now: float) -> Effects:
-        return self._begin_leaving(now)
+        self._leave_after_round(now)
+        return ()
 
     def _on_close_at_once(self, _event: ev.Close, _now: float) -> Effects:
         self._enter(State.CLOSED)
@@ -120,7 +126,9 @@ class Member(Joining, Leaving):
 
     def _on_close(self, _event: ev.Close, now: float) -> Effects:
         self._closing = True
-        return () if self.state is State.LEAVING else self._begin_leaving(now)
+        if self.state is not State.LEAVING:
+            self._leave_after_round(now)
+        return ()
 
     def _on_enforce_rebalance(self, event: ev.EnforceRebalance, now: float) -> Effects:
         self._force_rejoin(event.reason, now)

@@ -69,14 +69,18 @@ def main(argv: Iterable[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=1000, help="how many schedules to run")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--fail-fast", action="store_true", help="stop at the first violation")
     args = parser.parse_args(None if argv is None else list(argv))
     seeds = range(args.first, args.first + args.seeds)
-    violations = 0
+    schedules = violations = 0
     for seed, verdict in _verdicts(seeds, args.jobs):
+        schedules += 1
         if verdict.violated:
             violations += 1
             print(f"seed {seed}: at {verdict.at:.3f} s: {verdict.text}", flush=True)  # noqa: T201
-    print(f"{args.seeds} schedules, {violations} violations")  # noqa: T201
+            if args.fail_fast:
+                break
+    print(f"{schedules} schedules, {violations} violations")  # noqa: T201
     return 1 if violations else 0
 
 

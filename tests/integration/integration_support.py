@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from datetime import timedelta
 from typing import Any, Literal, Protocol, TypeAlias
 
 from confluent_kafka import KafkaException, Message, Producer, TopicPartition
@@ -51,6 +51,7 @@ class Member:
     Attributes:
         told: Each callback with its partitions, in order.
         records: (topic, partition, offset) of every record, in order.
+        messages: The records themselves.
         raised: What poll raised.
         errors: Partition-level errors that came as messages.
         hooks: Run inside the callback of that kind, after it was noted.
@@ -65,6 +66,7 @@ class Member:
         self.consumer = CoopConsumer(self.config, assignors=assignors, registry=self.registry)
         self.told: list[tuple[Kind, Pairs]] = []
         self.records: list[tuple[str, int, int]] = []
+        self.messages: list[Message] = []
         self.raised: list[BaseException] = []
         self.errors: list[Message] = []
         self.hooks: dict[Kind, Callable[[CoopConsumer, list[TopicPartition]], None]] = {}
@@ -97,6 +99,7 @@ class Member:
             self.errors.append(message)
             return None
         self.records.append(where(message))
+        self.messages.append(message)
         return message
 
     @property
@@ -135,7 +138,7 @@ class UserError(Exception):
 
 
 def settings(cluster: Cluster, group: str, **config: Any) -> dict[str, Any]:
-    """Short sessions; keys with underscores for dots."""
+    """Short sessions; keys with underscores for dots, those of callbacks excepted."""
     return {
         "bootstrap.servers": cluster.bootstrap_servers,
         "group.id": group,
@@ -145,7 +148,7 @@ def settings(cluster: Cluster, group: str, **config: Any) -> dict[str, Any]:
         "fetch.wait.max.ms": 20,
         "retry.backoff.ms": 10,
         "log_level": 0,
-        **{key.replace("_", "."): value for key, value in config.items()},
+        **{k if callable(v) else k.replace("_", "."): v for k, v in config.items()},
     }
 
 
@@ -166,6 +169,31 @@ def members(*made: Member) -> Iterator[None]:
         for member in made:
             with contextlib.suppress(KafkaException, UserError):
                 member.consumer.close()
+
+
+@contextlib.contextmanager
+def in_background(work: Callable[[], object]) -> Iterator[None]:
+    """Does it again and again in a thread of its own; what it raises is raised at the end."""
+    stop = threading.Event()
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            while not stop.is_set():
+                work()
+        except BaseException as error:  # noqa: BLE001  # raised by the test's thread
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(PATIENCE)
+    assert not thread.is_alive(), "it hangs"
+    if raised:
+        raise raised[0]
 
 
 def until(
@@ -213,6 +241,3 @@ def code(error: BaseException) -> int:
 
 def at(topic: str, partition: int, offset: int) -> TopicPartition:
     return TopicPartition(topic, partition, offset)
-
-
-SECOND = timedelta(seconds=1)

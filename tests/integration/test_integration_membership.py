@@ -14,6 +14,7 @@ from integration_support import (
     Member,
     UserError,
     code,
+    in_background,
     members,
     publish,
     shared,
@@ -300,11 +301,8 @@ def test_kept_partitions_flow_while_another_members_callback_holds_the_round(
         shared(topic, 4, quick, slow)
         kept = set(quick.owned)
         slow.hooks["revoked"] = wait
-        stop = threading.Event()
-        poller = threading.Thread(target=_poll_until, args=(slow, stop))
         third = Member(cluster, group, topic)
-        with members(third):
-            poller.start()
+        with members(third), in_background(slow.step):
             try:
                 until(entered.is_set, quick, third)
                 seen = len(quick.records)
@@ -315,15 +313,8 @@ def test_kept_partitions_flow_while_another_members_callback_holds_the_round(
                 assert not go_on.is_set()
             finally:
                 go_on.set()
-                until(lambda: len(third.owned) > 0, quick, third)
-                stop.set()
-                poller.join(PATIENCE)
+            until(lambda: len(third.owned) > 0, quick, third)
         assert not slow.calls("lost")
-
-
-def _poll_until(member: Member, stop: threading.Event) -> None:
-    while not stop.is_set():
-        member.step()
 
 
 def test_a_callback_longer_than_the_session_loses_nothing(cluster: Cluster) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from integration_support import (
     Member,
     at,
     code,
+    in_background,
     members,
     pairs,
     publish,
@@ -50,11 +52,6 @@ def test_commit_in_every_form(cluster: Cluster) -> None:
     publish(cluster, topic, 6, 0)
     member = Member(cluster, unique("g"), topic, enable_auto_commit=False, coop_poll_prefetch=1)
     with members(member):
-        messages = []
-        until(
-            lambda: len(messages) == 3 or messages.extend(filter(None, [member.step()])) is None,
-            member,
-        )
         read(member, 3)
         consumer = member.consumer
         assert committed(member, topic, 0) == [OFFSET_INVALID]
@@ -62,15 +59,15 @@ def test_commit_in_every_form(cluster: Cluster) -> None:
         assert done is not None
         assert [(p.topic, p.partition, p.offset, p.error) for p in done] == [(topic, 0, 1, None)]
         assert committed(member, topic, 0) == [1]
-        consumer.commit(message=messages[0], asynchronous=False)
-        assert committed(member, topic, 0) == [messages[0].offset() + 1]
+        consumer.commit(message=member.messages[1], asynchronous=False)
+        assert committed(member, topic, 0) == [2]
         (done_,) = consumer.commit(asynchronous=False) or []
         assert committed(member, topic, 0) == [done_.offset] == [len(member.records)]
         with pytest.raises(KafkaException) as nothing:
             consumer.commit(asynchronous=False)
         assert code(nothing.value) == KafkaError._NO_OFFSET
         with pytest.raises(ValueError, match="exclusive"):
-            consumer.commit(message=messages[0], offsets=[at(topic, 0, 1)])
+            consumer.commit(message=member.messages[0], offsets=[at(topic, 0, 1)])
 
 
 def test_an_asynchronous_commit_reports_through_on_commit(cluster: Cluster) -> None:
@@ -154,14 +151,13 @@ def test_stored_offsets_alone_are_committed(cluster: Cluster) -> None:
     cluster.create_topic(topic, partitions=2)
     publish(cluster, topic, 5, 0, 1)
     member = Member(cluster, group, enable_auto_offset_store=False, auto_commit_interval_ms=50)
-    messages: list[Any] = []
     member.subscribe(topic)
     with members(member):
-        until(lambda: messages.extend(filter(None, [member.step()])) or len(messages) == 10)
+        read(member, 10)
         with pytest.raises(KafkaException) as nothing:
             member.consumer.commit(asynchronous=False)
         assert code(nothing.value) == KafkaError._NO_OFFSET
-        third = next(m for m in messages if where(m) == (topic, 0, 2))
+        third = next(m for m in member.messages if where(m) == (topic, 0, 2))
         member.consumer.store_offsets(message=third)
         member.consumer.store_offsets(offsets=[at(topic, 1, 1)])
         with pytest.raises(KafkaException) as foreign:
@@ -241,41 +237,38 @@ def test_a_commit_loop_under_churn_sees_no_error_and_loses_nothing(
     cluster.create_topic(topic, partitions=4)
     failed: list[Any] = []
     config: dict[str, Any] = {
+        # The mock waits for members 1 s less than that, and then goes on without them.
+        "session_timeout_ms": 1400,
         "enable_auto_commit": False,
         "on_commit": lambda error, partitions: error and failed.append((error, partitions)),
     }
 
-    def committing(*polled: Member) -> None:
-        for member in polled:
-            message = member.step()
-            if message is not None:
-                member.consumer.commit(message=message, asynchronous=asynchronous)
+    def commit_all(member: Member) -> None:
+        message = member.step()
+        if message is not None:
+            member.consumer.commit(message=message, asynchronous=asynchronous)
 
-    def going(ready: Any, *polled: Member) -> None:
-        until(lambda: committing(*polled) or (publish_one() or ready()))
-
-    def publish_one() -> None:
-        publish(cluster, topic, 1, *range(4))
+    def go_on_until(ready: Callable[[], bool]) -> None:
+        until(lambda: publish(cluster, topic, 1, *range(4)) or ready())
 
     stayer = Member(cluster, group, topic, **config)
     everyone = [stayer]
-    with members(stayer):
+    with members(stayer), in_background(lambda: commit_all(stayer)):
         for _ in range(2):
             comer = Member(cluster, group, topic, **config)
             everyone.append(comer)
-            with members(comer):
-                going(lambda c=comer: len(c.owned) == 2 and len(stayer.owned) == 2, stayer, comer)
-                going(lambda c=comer, n=len(comer.records): len(c.records) > n, stayer, comer)
-            going(lambda: len(stayer.owned) == 4, stayer)
-        ends = {p: stayer.consumer.get_watermark_offsets(TopicPartition(topic, p))[1] for p in range(4)}
-        until(
-            lambda: committing(stayer)
-            or {(p, o) for m in everyone for _, p, o in m.records}
-            >= {(p, o) for p, end in ends.items() for o in range(end)}
-        )
-        assert not failed
-        assert not any(m.raised for m in everyone)
-        assert not any(m.calls("lost") for m in everyone)
+            with members(comer), in_background(lambda c=comer: commit_all(c)):  # type: ignore[misc]  # a lambda's default
+                go_on_until(lambda c=comer: len(c.owned) == len(stayer.owned) == 2)  # type: ignore[misc]  # the same
+                go_on_until(lambda c=comer, n=len(comer.records): len(c.records) > n)  # type: ignore[misc]  # the same
+            go_on_until(lambda: len(stayer.owned) == 4)
+        ends = {
+            p: stayer.consumer.get_watermark_offsets(TopicPartition(topic, p))[1] for p in range(4)
+        }
+        everything = {(p, o) for p, end in ends.items() for o in range(end)}
+        until(lambda: {(p, o) for m in everyone for _, p, o in list(m.records)} >= everything)
+    assert not failed
+    assert not any(m.raised for m in everyone)
+    assert not any(m.calls("lost") for m in everyone)
 
 
 # --- positions -----------------------------------------------------------------------------

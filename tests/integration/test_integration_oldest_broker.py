@@ -17,7 +17,6 @@ KAFKA_1_0 = {
     "LeaveGroup": 1,
     "SyncGroup": 1,
     "ApiVersions": 1,
-    "SaslHandshake": 1,
 }
 
 

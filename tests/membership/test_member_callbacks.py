@@ -406,3 +406,39 @@ def test_a_revoker_that_takes_its_time_costs_fewer_and_fewer_beats() -> None:
     while box.now < start + 30:
         box.beat()
     assert len(box.sent(ef.SendHeartbeat)) - beats < 100
+
+
+@pytest.mark.parametrize("state", [State.JOINING, State.SYNCING])
+def test_leaving_lets_the_round_under_way_end_first(state: State) -> None:
+    """The last commit would be refused otherwise, under a generation that is over."""
+    box = stable()
+    box.beat(ErrorCode.rebalance_in_progress)
+    if state is State.SYNCING:
+        box.answer_join(generation=2)
+    box.handle(ev.Close())
+    assert not box.sent(ef.OfferStep)
+    if state is State.JOINING:
+        box.answer_join(generation=2)
+    box.answer_sync(T01)
+    assert box.state is State.LEAVING
+    assert box.last(ef.IdentityChanged).metadata.generation == 2
+    assert box.actions() == [ef.CallAssigned(partitions=NOTHING), *revoked_and_released(T01)]
+
+
+def test_leaving_does_not_wait_long_for_a_round_to_end() -> None:
+    box = stable()
+    box.beat(ErrorCode.rebalance_in_progress)
+    box.handle(ev.Close())
+    box.tick(1.0)
+    assert box.state is State.LEAVING
+    assert box.actions() == revoked_and_released(T01)
+
+
+def test_an_unsubscribe_that_waits_for_a_round_is_undone_by_a_subscribe() -> None:
+    box = stable()
+    box.beat(ErrorCode.rebalance_in_progress)
+    box.handle(ev.Unsubscribe())
+    box.subscribe("t")
+    box.answer_join(generation=2)
+    box.answer_sync(T01)
+    assert box.state is State.STABLE
