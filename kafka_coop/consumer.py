@@ -717,7 +717,7 @@ class CoopConsumer:
         first: BaseException | None = None
         if self._manual is not None and self._config.auto_commit:
             self._handover.commit_async(self._handover.to_commit(self._handover.owned))
-        self._handover.wait_for_commits(timedelta(seconds=_CLOSE_PATIENCE / 2))
+        self._handover.finish_commits(timedelta(seconds=_CLOSE_PATIENCE / 2))
         self._backend.begin_close()
         deadline = time.monotonic() + _CLOSE_PATIENCE
         while not self._mailbox.left or self._mailbox.items:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, assert_never
@@ -49,8 +49,8 @@ from kafka_coop.types import NO_PARTITIONS, Generation, Partitions, TopicPartiti
 OnCommit = Callable[[KafkaError | None, list[PartitionResult]], Any]
 UserCallback = Callable[[Partitions], None]
 
-_AUTO_COMMIT_TIMEOUT = timedelta(seconds=30)
-"""For the commit between on_revoke and the end of ownership; the session ends it earlier if
+_COMMIT_BEFORE_RELEASE = 30.0
+"""Seconds for the commits between on_revoke and the end of ownership; the session ends it earlier if
 the coordinator can't be reached."""
 
 _NO_OFFSET_TEXT = "no offset is committed, and auto.offset.reset=error: seek() or commit one"
@@ -104,6 +104,7 @@ class Handover:
         self._by_hand = NO_PARTITIONS
         self._pausing = NO_PARTITIONS
         self._committing: deque[tuple[dict[TopicPartition, OffsetAndMetadata], _Results]] = deque()
+        self._commits_end = float("inf")
         self.calling: str | None = None
 
     # --- what the mailbox brings -----------------------------------------------------------
@@ -149,7 +150,10 @@ class Handover:
     def _act(self, action: Any) -> str | None:
         match action:
             case CallRevoked(partitions=partitions):
-                self._call("revoked", partitions)
+                try:
+                    self._call("revoked", partitions)
+                finally:
+                    self._wait_for_commits_of(partitions)
             case CallLost(partitions=partitions):
                 self._call("lost", partitions)
             case CommitPositions(partitions=partitions):
@@ -335,22 +339,42 @@ class Handover:
             offsets, future = self._committing.popleft()
             self.report_commit(offsets, future.result())
 
-    def wait_for_commits(self, timeout: timedelta) -> None:
-        """Before closing: lets what is under way end, and reports it."""
-        deadline = time.monotonic() + timeout.total_seconds()
-        for _, future in list(self._committing):
-            try:
-                future.result(max(0.0, deadline - time.monotonic()))
-            except Exception:  # noqa: BLE001  # reported below, or given up with the close
-                break
+    def finish_commits(self, within: timedelta) -> None:
+        """Before closing: lets what is under way end, and reports it.
+
+        What is committed from now on has the rest of this time, all in all.
+        """
+        self._commits_end = time.monotonic() + within.total_seconds()
+        self._wait_for([future for _, future in self._committing])
         self.settle_commits()
+
+    def _wait_for_commits_of(self, partitions: Partitions) -> None:
+        """What the owner committed asynchronously, in on_revoke or just before.
+
+        It ends before ownership does, or would be refused although nothing was lost.
+        """
+        self._wait_for(
+            [
+                future
+                for offsets, future in self._committing
+                if any(p in partitions for p in offsets)
+            ]
+        )
+
+    def _wait_for(self, futures: Collection[_Results]) -> None:
+        wait(futures, timeout=self._commit_patience().total_seconds())
+
+    def _commit_patience(self) -> timedelta:
+        left = max(0.0, self._commits_end - time.monotonic())
+        return timedelta(seconds=min(left, _COMMIT_BEFORE_RELEASE))
 
     def _commit_before_release(self, partitions: Partitions) -> None:
         offsets = self.to_commit(partitions)
         if not offsets:
             return
-        future = self._backend.commit(offsets, _AUTO_COMMIT_TIMEOUT)
-        results = future.result(_AUTO_COMMIT_TIMEOUT.total_seconds() + 1)
+        within = self._commit_patience()
+        future = self._backend.commit(offsets, within)
+        results = future.result(within.total_seconds() + 1)
         self.report_commit(offsets, results)
 
     def note_commit(

@@ -142,10 +142,10 @@ class _Flow:
         left = self._unplaced()
         while left:
             self._label()
-            farthest = self._farthest()
-            if farthest < 0:
+            longest = self._longest()
+            if not longest:
                 return _Cut(self.row_label >= _FAR, self.label >= _FAR)
-            self._push(farthest)
+            self._push(longest)
             before, left = left, self._unplaced()
             assert left < before, "a phase takes one unit to a place at least"
         return self.flow
@@ -166,21 +166,23 @@ class _Flow:
         self.row_label = np.full(self.p.supply.size, _FAR)
         self.pool_label = 0 if self.pool < 0 else int(_FAR)
         row_of = self.row[self.by_member]
+        borrows, lends = self.share < self.high, self.share > self.low
+        pool_news = self.pool_label
         while True:
             rows = self._nearest(forth + self.label[self.p.member], self.p.begins)
-            frontier = int(rows[rows < self.row_label].min(initial=_FAR))
+            news = min(int(rows[rows < self.row_label].min(initial=_FAR)), pool_news)
             np.minimum(self.row_label, rows, out=self.row_label)
-            if ordered and frontier < _FAR and self._all_nearer_than(frontier + 1):
+            if ordered and news < _FAR and self._all_nearer_than(news + 1):
                 return
             members = self._nearest(back + self.row_label[row_of], self.member_begins)
-            borrows = self.share < self.high
             members[borrows] = np.minimum(members[borrows], self.pool_label + 1)
-            frontier = int(members[members < self.label].min(initial=_FAR))
+            news = int(members[members < self.label].min(initial=_FAR))
             np.minimum(self.label, members, out=self.label)
-            lends = int(self.label[self.share > self.low].min(initial=_FAR - 1)) + 1
-            if frontier == _FAR and lends >= self.pool_label:
+            lent = int(self.label[lends].min(initial=_FAR - 1)) + 1
+            pool_news = lent if lent < self.pool_label else int(_FAR)
+            if news == _FAR and pool_news == _FAR:
                 return
-            self.pool_label = min(self.pool_label, lends)
+            self.pool_label = min(self.pool_label, lent)
 
     def _all_nearer_than(self, label: int) -> bool:
         return bool(
@@ -189,8 +191,8 @@ class _Flow:
             and (self.pool <= 0 or self.pool_label <= label)
         )
 
-    def _farthest(self) -> int:
-        """The largest label among excesses that can reach a place; -1: none can."""
+    def _longest(self) -> int:
+        """The steps that the excess with the longest way has to go; 0: none has a way."""
         labels = np.concatenate(
             (
                 self.row_label[self.row_excess > 0],
@@ -198,7 +200,7 @@ class _Flow:
                 [self.pool_label] if self.pool > 0 else [],
             )
         )
-        return int(labels[labels < _FAR].max(initial=-1))
+        return int((labels[labels < _FAR] % self.step).max(initial=0))
 
     def _leave_costs(self) -> Counts:
         """What it costs to take one unit off an arc, in the members' order of arcs."""
@@ -221,18 +223,24 @@ class _Flow:
             nearest[runs] = np.where(least < _FAR // 2, least, _FAR)
         return nearest
 
-    # --- pushes: each excess one step nearer, the farthest first ----------------------------
+    # --- pushes: each excess one step nearer, the longest way first --------------------------
 
-    def _push(self, farthest: int) -> None:
-        labels = np.concatenate((self.row_label, self.label, [self.pool_label]))
-        for label in np.unique(labels[(labels > 0) & (labels <= farthest)])[::-1].tolist():
-            rows = np.flatnonzero((self.row_label == label) & (self.row_excess > 0))
+    def _push(self, longest: int) -> None:
+        """Moves all excess along cheapest paths, ever fewer steps from a place.
+
+        A label is a price and a number of steps less than `step`. A step that gives a partition
+        back to its owner lowers the price so far, so nodes are taken by steps, not by label.
+        """
+        row_steps = np.where(self.row_label < _FAR, self.row_label % self.step, 0)
+        member_steps = np.where(self.label < _FAR, self.label % self.step, 0)
+        for steps in range(longest, 0, -1):
+            rows = np.flatnonzero((row_steps == steps) & (self.row_excess > 0))
             if rows.size:
                 self._push_rows(rows)
-            members = np.flatnonzero((self.label == label) & (self.excess > 0))
+            members = np.flatnonzero((member_steps == steps) & (self.excess > 0))
             if members.size:
                 self._push_members(members)
-            if self.pool > 0 and self.pool_label == label:
+            if self.pool > 0 and self.pool_label < _FAR and self.pool_label % self.step == steps:
                 self._push_pool()
 
     def _push_rows(self, rows: Counts) -> None:

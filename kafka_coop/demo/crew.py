@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
 from kafka_coop.demo.reports import Report, Warned, decode
 
@@ -32,6 +32,9 @@ class Ended:
     status: int
     expected: bool
     last_words: str = ""
+
+
+News: TypeAlias = Report | Ended
 
 
 class _Process:
@@ -73,6 +76,8 @@ class _Process:
         assert self.popen.stdout is not None
         with self.popen.stdout as lines:
             for line in lines:
+                if not line.endswith("\n"):
+                    break  # a kill cut it short
                 try:
                     report = decode(line)
                 except ValueError as error:
@@ -81,12 +86,7 @@ class _Process:
         status = self.popen.wait()
         words = self._errors.read_text(errors="replace").strip().splitlines()
         last = words[-1] if words else ""
-        self._heard.put(
-            (self.name, Ended(status=status, expected=self.dismissed, last_words=last))
-        )
-
-
-News = Report | Ended
+        self._heard.put((self.name, Ended(status=status, expected=self.dismissed, last_words=last)))
 
 
 class Crew:

@@ -49,22 +49,18 @@ class RecordBuffer:
         waiting: list[Message] = []
         for message in self.records[self.index :]:
             if (of := partition_of(message)) in partitions:
-                self.hold_back(of, message)
+                self._aside.setdefault(of, []).append(message)
                 if of in delivered:
                     self._behind[of] = delivered[of]
             else:
                 waiting.append(message)
         self.records = self.records[: self.index] + waiting
 
-    def hold_back(self, of: TopicPartition, message: Message) -> None:
-        """Puts one record behind those held back of its partition."""
-        self._aside.setdefault(of, []).append(message)
-
     def give_back(self, partitions: Partitions) -> None:
         """Makes the held-back records of these partitions the next to be delivered.
 
         They are older than anything librdkafka will hand over of the same partition: it was
-        paused when they were set aside.
+        stopped when they were set aside.
         """
         returning = [message for of in partitions for message in self._aside.pop(of, ())]
         if not returning:

@@ -28,7 +28,6 @@ from kafka_coop.fetching.native import (
     known_positions,
     native_partitions,
     native_starts,
-    partition_of,
     position_after,
     position_at,
 )
@@ -38,6 +37,10 @@ from kafka_coop.types import NO_PARTITIONS, Partitions, TopicPartition
 _NEVER_COMMIT = {"enable.auto.commit": False, "enable.auto.offset.store": False}
 """Whatever the caller configured: a commit of librdkafka's would go out without the member's
 generation, and be refused in a group that has members (confluent-kafka-python#1004)."""
+
+_CONFLICT: int = KafkaError._CONFLICT  # noqa: SLF001  # the names of confluent's public constants
+_INVALID_ARG: int = KafkaError._INVALID_ARG  # noqa: SLF001
+_STATE: int = KafkaError._STATE  # noqa: SLF001
 
 _PREFETCH_BYTES = 1 << 20
 """Large records are prefetched in smaller batches: librdkafka bounds what *it* holds
@@ -105,41 +108,32 @@ class Fetcher:
                 Nothing was added.
         """
         self._require_open()
-        if not starts:
-            return
-        for start in starts.values():
+        for of, start in starts.items():
             _require_start(start.offset)
-        self._consumer.incremental_assign(native_starts(starts))
+            if of in self._starts:
+                raise _error(_CONFLICT, f"{of} is fetched already")
+        if not self._held:
+            self._run(starts)
         self._starts.update(starts)
-        self._partitions_changed()
-        if self._held:
-            self._consumer.pause(native_partitions(starts))
 
     def remove(self, partitions: Partitions) -> None:
         """Stops fetching these partitions; no record of theirs is delivered after.
 
-        Their pause flags and positions are forgotten. Costs two round trips to librdkafka's
-        main thread, about 0.1 ms.
+        Their pause flags and positions are forgotten. Costs three round trips to librdkafka's
+        main thread, 0.1 ms and more the more partitions.
 
         Raises:
             KafkaException: ``_INVALID_ARG``: one of them is not fetched. None was removed.
         """
         self._require_open()
-        if not partitions:
-            return
-        native = native_partitions(partitions)
-        self._consumer.incremental_unassign(native)
+        for of in partitions:
+            if of not in self._starts:
+                raise _error(_INVALID_ARG, f"{of} is not fetched")
+        self._halt(partitions & self._running())
         self._buffer.drop(partitions)
         for of in partitions:
             del self._starts[of]
-        self._partitions_changed()
         self._paused -= partitions
-        # Stopping is asynchronous, and until it is done the old position shows: partitions
-        # added again would seem to be where they were. Pausing goes through the same queue
-        # of the partition and waits for its turn. Resuming also clears the pause flag,
-        # which outlives an assignment in librdkafka.
-        self._consumer.pause(native)
-        self._consumer.resume(native)
 
     def discard(self) -> None:
         """Removes all partitions."""
@@ -193,10 +187,7 @@ class Fetcher:
         """
         self._guard.reraise()
         buffer = self._buffer
-        if self._held:
-            message = self._serve_held(timeout)
-            taken = [] if message is None else [message]
-        elif buffer.index >= len(buffer.records):
+        if buffer.index >= len(buffer.records):
             taken = self._consume(n, timeout)
         elif n < 0:
             raise ValueError(f"the number of messages can't be negative: {n}")
@@ -220,8 +211,6 @@ class Fetcher:
         buffer = self._buffer
         buffer.index = 0
         buffer.records = []  # free the delivered ones before as many more are made
-        if self._held:
-            return self._serve_held(timeout)
         buffer.records = self._consume(self._batch_size, 0.0)
         self._guard.reraise()
         if not buffer.records:
@@ -261,14 +250,17 @@ class Fetcher:
     def _settle(self) -> None:
         """Enters what was taken last into the ledger, before it grows stale."""
         self._require_open()
-        if self._swallowed:
-            self._fetch_swallowed_again()
+        self._finish_fetching_again()
         ledger = self._ledger
         if self._last_taken:
             ledger.note(self._last_taken)
             self._last_taken = ()
         if ledger.room <= 0:
             ledger.settle(self._consumer.position(self._native))
+
+    def _finish_fetching_again(self) -> None:
+        if self._swallowed:
+            self._fetch_swallowed_again()
 
     def _fetch_swallowed_again(self) -> None:
         """Seeks back where librdkafka is further than what was delivered.
@@ -299,14 +291,12 @@ class Fetcher:
         O(partitions + buffered records).
         """
         self._require_open()
-        if self._swallowed:
-            self._fetch_swallowed_again()
+        self._finish_fetching_again()
         waiting = self._buffer.waiting()
         delivered = self._buffer.delivered() if waiting else {}
-        fetched = [of for of in partitions if of in self._starts]
-        settled = known_positions(
-            self._consumer.position(native_partitions(of for of in fetched if of not in waiting))
-        )
+        fetched = partitions & self.assignment()
+        asked = [of for of in fetched & self._running() if of not in waiting]
+        settled = known_positions(self._consumer.position(native_partitions(asked)))
         positions = {}
         for of in fetched:
             start = self._starts[of]
@@ -329,7 +319,10 @@ class Fetcher:
         """
         self._require_open()
         _require_start(offset)
-        self._seek(of, OffsetAndMetadata(offset=offset, leader_epoch=leader_epoch))
+        to = OffsetAndMetadata(offset=offset, leader_epoch=leader_epoch)
+        if of not in self._starts or of in self._running():
+            self._seek(of, to)
+        self._starts[of] = to
         self._buffer.drop(Partitions.of([of]))
 
     def _seek(self, of: TopicPartition, to: OffsetAndMetadata) -> None:
@@ -337,35 +330,38 @@ class Fetcher:
         try:
             self._consumer.seek(native[0])
         except KafkaException as failure:
-            if of not in self._starts or failure.args[0].code() != KafkaError._STATE:  # noqa: SLF001  # confluent's public constant
+            if of not in self._starts or failure.args[0].code() != _STATE:
                 raise
             # Added a moment ago, and librdkafka has yet to start it.
             self._consumer.incremental_unassign(native)
             self._consumer.incremental_assign(native)
-        self._starts[of] = to
         self._ledger.invalidate()
 
     # --- pausing ---------------------------------------------------------------------------
+    #
+    # librdkafka's own pause is not used: resuming does not wake its broker thread, and after
+    # the last running partition of a broker was paused, the first record comes 0.7 s after
+    # the resume. A partition that is taken out and put back delivers within milliseconds.
 
     def pause(self, partitions: Partitions) -> None:
         """Delivers nothing of these partitions until `resume`; nothing prefetched is lost.
 
         Partitions that are not fetched are left out. The flag lasts while a partition is
-        kept and is gone when it is removed.
+        kept and is gone when it is removed. A partition added at ``OFFSET_END`` that has
+        delivered nothing is at the end anew when it resumes.
         """
         self._require_open()
         pausing = (partitions & self.assignment()) - self._paused
+        self._halt(pausing & self._running())
         self._paused |= pausing
-        if not self._held:
-            self._stop_delivery(pausing)
 
     def resume(self, partitions: Partitions) -> None:
         """Goes on delivering partitions that were paused, without a gap or a repeat."""
         self._require_open()
         resuming = partitions & self._paused
-        self._paused -= resuming
         if not self._held:
-            self._restart_delivery(resuming)
+            self._run({of: self._starts[of] for of in resuming})
+        self._paused -= resuming
 
     def paused(self) -> Partitions:
         """The partitions that `pause` has stopped; `hold` does not show here."""
@@ -374,34 +370,51 @@ class Fetcher:
     def hold(self, held: bool) -> None:  # noqa: FBT001  # a switch with two positions
         """Stops or restarts the delivery of all partitions; callbacks go on being served.
 
-        For a member that no longer knows whether it owns them. Cheap when nothing changes.
-        Held partitions are paused inside librdkafka: it would otherwise hand over records
-        without end to whoever serves its callbacks. They are fetched anew after.
+        For a member that no longer knows whether it owns them. Costs nothing where nothing
+        changes. librdkafka fetches nothing meanwhile: it would hand over records without end
+        to whoever serves its callbacks.
         """
         self._require_open()
         if held == self._held:
             return
-        self._held = held
-        running = self.assignment() - self._paused
         if held:
-            self._stop_delivery(running)
+            self._halt(self._running())
         else:
-            self._restart_delivery(running)
+            self._run({of: self._starts[of] for of in self.assignment() - self._paused})
+        self._held = held
 
-    def _serve_held(self, timeout: float) -> Message | None:
-        message = self._poll(timeout)
-        if message is None or (of := partition_of(message)) not in self._starts:
-            return message
-        self._buffer.hold_back(of, message)
-        return None
+    def _running(self) -> Partitions:
+        """The partitions that librdkafka is fetching."""
+        return NO_PARTITIONS if self._held else self.assignment() - self._paused
 
-    def _stop_delivery(self, partitions: Partitions) -> None:
-        self._consumer.pause(native_partitions(partitions))
+    def _run(self, starts: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Has librdkafka fetch partitions, and delivers first what was held back of them."""
+        if not starts:
+            return
+        self._consumer.incremental_assign(native_starts(starts))
+        self._buffer.give_back(Partitions.of(starts))
+        self._native += native_partitions(starts)
+        self._ledger.invalidate()
+
+    def _halt(self, partitions: Partitions) -> None:
+        """Has librdkafka stop fetching partitions, and holds back what it had handed over.
+
+        Their starts are now where to go on, behind what is held back.
+        """
+        if not partitions:
+            return
+        self._finish_fetching_again()
+        native = native_partitions(partitions)
+        self._starts.update(known_positions(self._consumer.position(native)))
+        self._consumer.incremental_unassign(native)
         self._buffer.set_aside(partitions)
-
-    def _restart_delivery(self, partitions: Partitions) -> None:
-        self._consumer.resume(native_partitions(partitions))
-        self._buffer.give_back(partitions)
+        self._native = native_partitions(self._running() - partitions)
+        self._ledger.invalidate()
+        # Stopping is asynchronous, and until it is done the old position shows: a partition
+        # added again would seem to be where it was. Pausing goes through the same queue of
+        # the partition and waits for its turn. Its flag outlives an assignment.
+        self._consumer.pause(native)
+        self._consumer.resume(native)
 
     # --- the end ---------------------------------------------------------------------------
 
@@ -420,10 +433,6 @@ class Fetcher:
         # confluent's pause() and resume() hand a null pointer to librdkafka once closed.
         if self._closed:
             raise RuntimeError("Consumer closed")
-
-    def _partitions_changed(self) -> None:
-        self._native = native_partitions(self._starts)
-        self._ledger.invalidate()
 
     # --- queries, from any thread ----------------------------------------------------------
 
@@ -499,10 +508,12 @@ def _position_before(
 
 def _require_start(offset: int) -> None:
     if offset in (OFFSET_STORED, OFFSET_INVALID):
-        raise KafkaException(
-            KafkaError(
-                KafkaError._INVALID_ARG,  # noqa: SLF001  # confluent's public constant
-                f"{offset} is no offset to start from: give an absolute one, "
-                "OFFSET_BEGINNING or OFFSET_END",
-            )
+        raise _error(
+            _INVALID_ARG,
+            f"{offset} is no offset to start from: give an absolute one, OFFSET_BEGINNING or "
+            "OFFSET_END",
         )
+
+
+def _error(code: int, text: str) -> KafkaException:
+    return KafkaException(KafkaError(code, text))

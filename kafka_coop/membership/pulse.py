@@ -80,16 +80,22 @@ class Pulse:
         return self._announced_at is not None
 
     def start(self, identity: GroupMetadata, now: float, *, joining_since: float) -> None:
-        """Beats for this generation from now on. A new generation keeps the lease it had.
+        """Beats for this generation from now on.
 
         It began no earlier than ``joining_since``, when we first asked for it, nor than the
-        last heartbeat which found that it had not; since then it waits for our SyncGroup.
+        last heartbeat which found that it had not; since then it waits for our SyncGroup, and
+        our session runs anew.
         """
+        began = max(joining_since, self._hurried)
         if self._identity is None:
-            self._last_sent = now
+            # Where the others let us wait long, the session may be half over.
+            tired = now - began > self._settings.session_timeout.total_seconds() / 3
+            self._last_sent = float("-inf") if tired else now
+        if self._identity is None or self._identity.generation != identity.generation:
+            self._acknowledged = max(self._acknowledged, began)
         self._identity = identity
         self._synced = False
-        self._unhurried = max(self._unhurried, joining_since, self._hurried)
+        self._unhurried = max(self._unhurried, began)
         self._announced_at = None
         if self._session_ends is None:
             self._session_ends = now + self._settings.session_timeout.total_seconds()
@@ -114,16 +120,19 @@ class Pulse:
         self._announced_at = now
 
     def synced(self, sent_at: float) -> tuple[Effect, ...]:
-        """SyncGroup was answered: the next thing to wait for us is another round."""
+        """SyncGroup was answered: the next thing to wait for us is another round.
+
+        It is no sign of life to the broker, which does not restart the session of a member
+        that syncs after the leader has.
+        """
         self._synced = True
         self._unhurried = max(self._unhurried, sent_at)
-        return self._acknowledge(sent_at)
+        return self._renew_lease()
 
     def _acknowledge(self, sent_at: float) -> tuple[Effect, ...]:
         """The broker received something of ours that restarts the session timer."""
-        s = self._settings
         self._acknowledged = max(self._acknowledged, sent_at)
-        self._session_ends = self._acknowledged + s.session_timeout.total_seconds()
+        self._session_ends = self._acknowledged + self._settings.session_timeout.total_seconds()
         return self._renew_lease()
 
     def _renew_lease(self) -> tuple[Effect, ...]:

@@ -313,10 +313,15 @@ class Watcher:
         """A broker answers."""
         if isinstance(response, OffsetsCommitted) and isinstance(call.request, OffsetCommit):
             if process is not None and process.world.trace is not None:
-                offsets = {f"{p.topic}[{p.partition}]": o.offset for p, o in call.request.offsets.items()}
+                offsets = {
+                    f"{p.topic}[{p.partition}]": o.offset for p, o in call.request.offsets.items()
+                }
                 errors = sorted({e.name for e in response.errors.values()})
                 late = " (abandoned)" if call.abandoned else ""
-                self._tell(process, f"its commit of {offsets} in generation {call.request.generation}{late}: {errors}")
+                self._tell(
+                    process,
+                    f"its commit of {offsets} in generation {call.request.generation}{late}: {errors}",
+                )
             for partition, error in response.errors.items():
                 if error is ErrorCode.none:
                     offset = call.request.offsets[partition].offset

@@ -6,9 +6,9 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 import confluent_kafka
 import pytest
@@ -110,25 +110,30 @@ class TestCallbacks:
             until(lambda: bool(seen), lambda: fetcher.next(SLICE))
 
 
-@contextmanager
-def interruptions(period: float, struck: list[int]) -> Iterator[None]:
-    """Raises from a signal handler if it strikes inside the fetcher.
+class Interruptions:
+    """Raises from a signal handler that strikes inside the fetcher while it is armed.
 
     Elsewhere the handler returns: what the test has in its hands is the test's to lose.
     """
 
-    def handler(_: int, frame: FrameType | None) -> None:
-        if frame is not None and frame.f_globals["__name__"] == Fetcher.__module__:
-            struck.append(frame.f_lineno)
-            raise InterruptionError
+    def __init__(self) -> None:
+        self.armed = False
+        self.struck = 0
 
-    before = signal.signal(signal.SIGVTALRM, handler)
-    signal.setitimer(signal.ITIMER_VIRTUAL, period, period)
-    try:
-        yield
-    finally:
+    def __enter__(self) -> Self:
+        self._before = signal.signal(signal.SIGVTALRM, self._handle)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0.002, 0.002)
+        return self
+
+    def __exit__(self, *_: object) -> None:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
+        signal.signal(signal.SIGVTALRM, self._before)
+
+    def _handle(self, _: int, frame: FrameType | None) -> None:
+        inside = frame is not None and frame.f_globals["__name__"] == Fetcher.__module__
+        if self.armed and inside:
+            self.struck += 1
+            raise InterruptionError
 
 
 @contextmanager
@@ -146,16 +151,18 @@ class TestSignals:
         self, kafka: EmbeddedKafka, deliver: Callable[[Fetcher], list[Message]]
     ) -> None:
         def step() -> list[Message]:
-            with suppress(InterruptionError), interruptions(0.002, struck):
+            signals.armed = True
+            try:
                 return deliver(fetcher)
-            return []
+            except InterruptionError:
+                return []
+            finally:
+                signals.armed = False
 
         topic = Topic(kafka, partitions=4, records=5000)
-        with fetcher_of(kafka) as fetcher:
+        with fetcher_of(kafka) as fetcher, Interruptions() as signals:
             fetcher.add(topic.at(0))
-
-            struck: list[int] = []
-            until(lambda: len(struck) >= 2, lambda: read_it_all_once(fetcher, topic, 5000, step))
+            until(lambda: signals.struck >= 5, lambda: read_it_all_once(fetcher, topic, 5000, step))
 
     def test_ctrl_c_ends_a_long_wait_of_next(self, kafka: EmbeddedKafka) -> None:
         with fetcher_of(kafka) as fetcher, ctrl_c_soon(), pytest.raises(KeyboardInterrupt):

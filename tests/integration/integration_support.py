@@ -69,7 +69,7 @@ class Member:
         self.messages: list[Message] = []
         self.raised: list[BaseException] = []
         self.errors: list[Message] = []
-        self.hooks: dict[Kind, Callable[[CoopConsumer, list[TopicPartition]], None]] = {}
+        self.hooks: dict[Kind, Callable[[CoopConsumer, list[TopicPartition]], object]] = {}
         if topics:
             self.subscribe(*topics)
 

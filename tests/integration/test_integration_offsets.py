@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -240,7 +241,9 @@ def test_a_commit_loop_under_churn_sees_no_error_and_loses_nothing(
         # The mock waits for members 1 s less than that, and then goes on without them.
         "session_timeout_ms": 1400,
         "enable_auto_commit": False,
-        "on_commit": lambda error, partitions: error and failed.append((error, partitions)),
+        "on_commit": lambda error, partitions: failed.extend(
+            [(error, partitions)] if error else []
+        ),
     }
 
     def commit_all(member: Member) -> None:
@@ -248,8 +251,18 @@ def test_a_commit_loop_under_churn_sees_no_error_and_loses_nothing(
         if message is not None:
             member.consumer.commit(message=message, asynchronous=asynchronous)
 
+    def share(each: int, *those: Member) -> bool:
+        return all(len(member.owned) == each for member in those)
+
+    def has_more_than(count: int, member: Member) -> bool:
+        return len(member.records) > count
+
     def go_on_until(ready: Callable[[], bool]) -> None:
-        until(lambda: publish(cluster, topic, 1, *range(4)) or ready())
+        def published_and_ready() -> bool:
+            publish(cluster, topic, 1, *range(4))
+            return ready()
+
+        until(published_and_ready)
 
     stayer = Member(cluster, group, topic, **config)
     everyone = [stayer]
@@ -257,10 +270,10 @@ def test_a_commit_loop_under_churn_sees_no_error_and_loses_nothing(
         for _ in range(2):
             comer = Member(cluster, group, topic, **config)
             everyone.append(comer)
-            with members(comer), in_background(lambda c=comer: commit_all(c)):  # type: ignore[misc]  # a lambda's default
-                go_on_until(lambda c=comer: len(c.owned) == len(stayer.owned) == 2)  # type: ignore[misc]  # the same
-                go_on_until(lambda c=comer, n=len(comer.records): len(c.records) > n)  # type: ignore[misc]  # the same
-            go_on_until(lambda: len(stayer.owned) == 4)
+            with members(comer), in_background(partial(commit_all, comer)):
+                go_on_until(partial(share, 2, stayer, comer))
+                go_on_until(partial(has_more_than, len(comer.records), comer))
+            go_on_until(partial(share, 4, stayer))
         ends = {
             p: stayer.consumer.get_watermark_offsets(TopicPartition(topic, p))[1] for p in range(4)
         }
@@ -288,10 +301,11 @@ def test_position_seek_and_pause(cluster: Cluster) -> None:
         assert [p.offset for p in consumer.position([TopicPartition(topic, 0)])] == [2]
         read(member, 8)
         assert member.offsets == {(topic, 0): [0, 1, 2, 3, 4, 2, 3, 4]}
+        elsewhere = TopicPartition(topic, 9, 0)
         for refused in (
-            lambda: consumer.seek(at(topic, 9, 0)),
-            lambda: consumer.pause([TopicPartition(topic, 9)]),
-            lambda: consumer.resume([TopicPartition(topic, 9)]),
+            partial(consumer.seek, elsewhere),
+            partial(consumer.pause, [elsewhere]),
+            partial(consumer.resume, [elsewhere]),
         ):
             with pytest.raises(KafkaException) as caught:
                 refused()
@@ -483,9 +497,14 @@ def test_consume(cluster: Cluster) -> None:
     publish(cluster, topic, 10, 0)
     member = Member(cluster, unique("g"), topic)
     with members(member):
-        got: list[Any] = []
-        until(lambda: got.extend(member.consumer.consume(4, 0.05)) or len(got) >= 10)
-        assert [where(m)[2] for m in got] == list(range(10))
+        got: list[int] = []
+
+        def consumed() -> bool:
+            got.extend(where(message)[2] for message in member.consumer.consume(4, 0.05))
+            return len(got) >= 10
+
+        until(consumed)
+        assert got == list(range(10))
         assert member.consumer.consume(0, 0) == []
         for wrong in (-1, 1_000_001):
             with pytest.raises(ValueError, match="num_messages"):

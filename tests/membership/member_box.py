@@ -71,6 +71,7 @@ class MemberBox:
     member: Member
     now: float = 100.0
     effects: list[ef.Effect] = field(default_factory=list)
+    done: set[int] = field(default_factory=set)
 
     @classmethod
     def fresh(cls, strategy: str = "cooperative-sticky", **changes: Any) -> MemberBox:
@@ -81,6 +82,10 @@ class MemberBox:
     @property
     def state(self) -> State:
         return self.member.state
+
+    def stands(self, state: State) -> bool:
+        """Whether the member is in this state (a call: its answer changes between calls)."""
+        return self.member.state is state
 
     def sent(self, kind: type[E]) -> list[E]:
         return [e for e in self.effects if isinstance(e, kind)]
@@ -193,12 +198,10 @@ class MemberBox:
     def do_steps(self) -> list[ef.Effect]:
         """The user polls: every step offered and not done yet is carried out."""
         caused: list[ef.Effect] = []
-        done = getattr(self, "_done", set())
         for offer in self.sent(ef.OfferStep):
-            if offer.step.step_id not in done:
-                done.add(offer.step.step_id)
+            if offer.step.step_id not in self.done:
+                self.done.add(offer.step.step_id)
                 caused += self.handle(ev.StepDone(step_id=offer.step.step_id))
-        self._done = done
         return caused
 
     # --- whole journeys --------------------------------------------------------------------
@@ -225,6 +228,7 @@ class MemberBox:
 
 
 def _as_leader(box: MemberBox) -> None:
+    box.handle(ev.EnforceRebalance(reason="a test"))
     me = JoinedMember(member_id=MemberId("me"), instance_id=None, metadata=b"")
     box.answer_join(leader="me", members=[me])
 
@@ -257,7 +261,7 @@ _DETOURS: dict[State, Callable[[MemberBox], object]] = {
     State.STABLE: lambda _box: None,
     State.ADOPTING: _lose_one,
     State.PREPARING: lambda box: box.beat(ErrorCode.unknown_member_id),
-    State.LEADING: lambda box: (box.handle(ev.EnforceRebalance(reason="")), _as_leader(box)),
+    State.LEADING: _as_leader,
     State.LEAVING: lambda box: box.handle(ev.Close()),
     State.CLOSED: _close,
 }

@@ -37,7 +37,7 @@ def lost_and_released(gone: Partitions) -> list[ef.Action]:
 
 def stable(strategy: str = "cooperative-sticky") -> MemberBox:
     box = MemberBox.fresh(strategy).join(T01)
-    assert box.state is State.STABLE
+    assert box.stands(State.STABLE)
     box.effects.clear()
     return box
 
@@ -62,12 +62,12 @@ def test_the_first_assignment() -> None:
 def test_nothing_changes_and_on_assign_says_so() -> None:
     box = next_round(stable(), T01)
     assert box.actions() == [ef.CallAssigned(partitions=NOTHING)]
-    assert box.state is State.STABLE, "nobody waits for a callback about nothing"
+    assert box.stands(State.STABLE), "nobody waits for a callback about nothing"
 
 
 def test_what_moves_is_revoked_before_anything_is_assigned_and_before_the_rejoin() -> None:
     box = next_round(stable(), partitions("t", 0, 2))
-    assert box.state is State.ADOPTING
+    assert box.stands(State.ADOPTING)
     assert box.actions() == revoked_and_released(T1)
     assert box.member.owned == T01, "until the user's thread is done it is still owned"
     joins = len(box.sent(ef.SendJoin))
@@ -111,14 +111,14 @@ def test_a_join_does_not_wait_for_the_user() -> None:
     box.answer_join(generation=2)
     box.answer_sync(partitions("t", 0, 1, 2))
     box.beat(ErrorCode.rebalance_in_progress)
-    assert box.state is State.JOINING
+    assert box.stands(State.JOINING)
     assert box.subscription().owned == partitions("t", 0, 1, 2)
     assert box.subscription().generation == 2
 
 
 def test_a_join_waits_for_a_revocation_to_end() -> None:
     box = next_round(stable(), T0)
-    assert box.state is State.ADOPTING
+    assert box.stands(State.ADOPTING)
     joins = len(box.sent(ef.SendJoin))
     box.beat(ErrorCode.rebalance_in_progress)
     assert len(box.sent(ef.SendJoin)) == joins
@@ -135,10 +135,10 @@ def test_unsubscribed_topics_are_revoked_before_the_join() -> None:
     box.do_steps()
     box.effects.clear()
     box.subscribe("t")
-    assert box.state is State.PREPARING
+    assert box.stands(State.PREPARING)
     assert box.actions() == revoked_and_released(partitions("u", 0))
     box.do_steps()
-    assert box.state is State.JOINING
+    assert box.stands(State.JOINING)
     assert box.subscription().owned == T0
     assert box.subscription().topics == ("t",)
 
@@ -162,7 +162,7 @@ def test_eager_gives_everything_up_before_every_join(strategy: str) -> None:
     box = MemberBox.fresh(strategy).join(T01)
     box.effects.clear()
     box.beat(ErrorCode.rebalance_in_progress)
-    assert box.state is State.PREPARING
+    assert box.stands(State.PREPARING)
     assert box.actions() == revoked_and_released(T01)
     assert not box.sent(ef.SendJoin)
     box.do_steps()
@@ -220,7 +220,7 @@ def test_nothing_owned_nothing_lost() -> None:
     box.effects.clear()
     box.beat(ErrorCode.unknown_member_id)
     assert box.actions() == []
-    assert box.state is State.JOINING
+    assert box.stands(State.JOINING)
 
 
 def test_evicted_before_a_revocation_began_everything_is_lost_instead() -> None:
@@ -265,7 +265,7 @@ def test_close_revokes_commits_and_leaves() -> None:
     assert (leave.member_id, leave.reason) == ("me", "the consumer is being closed")
     box.answer_leave()
     assert box.effects[-1] == ef.Left()
-    assert box.state is State.CLOSED
+    assert box.stands(State.CLOSED)
 
 
 def test_close_without_auto_commit_commits_nothing() -> None:
@@ -285,7 +285,7 @@ def test_close_after_the_group_went_on_loses() -> None:
     assert box.actions() == lost_and_released(T01)
     box.do_steps()
     assert not box.sent(ef.SendLeave), "the group knows no such member"
-    assert box.state is State.CLOSED
+    assert box.stands(State.CLOSED)
 
 
 def test_unsubscribe_revokes_without_a_commit_and_can_subscribe_again() -> None:
@@ -296,7 +296,7 @@ def test_unsubscribe_revokes_without_a_commit_and_can_subscribe_again() -> None:
     box.do_steps()
     box.answer_leave()
     box.tick()
-    assert box.state is State.JOINING
+    assert box.stands(State.JOINING)
     assert box.subscription().topics == ("u",)
 
 
@@ -306,7 +306,7 @@ def test_a_static_member_leaves_without_a_word() -> None:
     box.handle(ev.Close())
     box.do_steps()
     assert not box.sent(ef.SendLeave)
-    assert box.state is State.CLOSED
+    assert box.stands(State.CLOSED)
 
 
 @pytest.mark.parametrize("state", [s for s in State if s is not State.CLOSED])
@@ -318,14 +318,14 @@ def test_close_ends_in_every_state_within_its_patience(state: State) -> None:
         box.handle(ev.StepWithdrawn(step_id=withdrawn.step_id))
     started = box.now
     for _ in range(50):
-        if box.state is State.CLOSED:
+        if box.stands(State.CLOSED):
             break
         box.do_steps()
         deadline = box.member.next_deadline()
         if deadline is not None:
             box.now = max(box.now, deadline)
             box.tick()
-    assert box.state is State.CLOSED
+    assert box.stands(State.CLOSED)
     assert box.now - started <= 5.0
     assert box.member.owned == NOTHING
 
@@ -420,7 +420,7 @@ def test_leaving_lets_the_round_under_way_end_first(state: State) -> None:
     if state is State.JOINING:
         box.answer_join(generation=2)
     box.answer_sync(T01)
-    assert box.state is State.LEAVING
+    assert box.stands(State.LEAVING)
     assert box.last(ef.IdentityChanged).metadata.generation == 2
     assert box.actions() == [ef.CallAssigned(partitions=NOTHING), *revoked_and_released(T01)]
 
@@ -430,7 +430,7 @@ def test_leaving_does_not_wait_long_for_a_round_to_end() -> None:
     box.beat(ErrorCode.rebalance_in_progress)
     box.handle(ev.Close())
     box.tick(1.0)
-    assert box.state is State.LEAVING
+    assert box.stands(State.LEAVING)
     assert box.actions() == revoked_and_released(T01)
 
 
@@ -441,4 +441,4 @@ def test_an_unsubscribe_that_waits_for_a_round_is_undone_by_a_subscribe() -> Non
     box.subscribe("t")
     box.answer_join(generation=2)
     box.answer_sync(T01)
-    assert box.state is State.STABLE
+    assert box.stands(State.STABLE)

@@ -54,7 +54,7 @@ def leading(*topics: str, **more: Any) -> MemberBox:
     computed(box)
     box.answer_sync(partitions("t", 0, 1))
     box.do_steps()
-    assert box.state is State.STABLE
+    assert box.stands(State.STABLE)
     return box
 
 
@@ -63,7 +63,7 @@ def test_the_leader_asks_for_the_union_of_topics_and_then_runs_the_assignor() ->
     box.subscribe("t")
     box.find()
     elected(box, [member("me", "t"), member("other", "theirs")])
-    assert box.state is State.LEADING
+    assert box.stands(State.LEADING)
     assert box.last(ef.SendMetadata).request.topics == ("t", "theirs")
     box.answer_metadata({"t": 2, "theirs": 3})
     run = box.last(ef.RunAssignor)
@@ -71,7 +71,7 @@ def test_the_leader_asks_for_the_union_of_topics_and_then_runs_the_assignor() ->
     assert set(run.members) == {"me", "other"}
     computed(box)
     assert box.last(ef.SendSync).request.assignments == {"me": b"plan"}
-    assert box.state is State.SYNCING
+    assert box.stands(State.SYNCING)
 
 
 def test_topics_that_do_not_exist_are_left_out_of_the_cluster_and_said_once() -> None:
@@ -95,7 +95,7 @@ def test_metadata_that_fails_is_asked_for_again_and_the_leader_goes_on() -> None
     box.find()
     elected(box, [member("me", "t")])
     box.handle(ev.MetadataAnswered(token=box.last(ef.SendMetadata).token, answer=CUT))
-    assert box.state is State.LEADING
+    assert box.stands(State.LEADING)
     asked = len(box.sent(ef.SendMetadata))
     box.tick(0.001)
     assert len(box.sent(ef.SendMetadata)) == asked, "not at once"
@@ -111,7 +111,7 @@ def test_an_assignor_that_raised_is_told_of_and_the_group_survives() -> None:
     elected(box, [member("me", "t")])
     box.answer_metadata({"t": 1})
     computed(box, AssignorFailedError("mine: raised ValueError()"))
-    assert box.state is State.SYNCING
+    assert box.stands(State.SYNCING)
     raised = [a for a in box.actions() if isinstance(a, ef.RaiseError)]
     assert "mine: raised" in raised[0].failure.message
 
@@ -142,7 +142,7 @@ def test_metadata_without_a_change_starts_nothing() -> None:
     joins = len(box.sent(ef.SendJoin))
     box.answer_metadata({"t": 2, "theirs": 3})
     assert len(box.sent(ef.SendJoin)) == joins
-    assert box.state is State.STABLE
+    assert box.stands(State.STABLE)
 
 
 def test_a_change_that_flips_back_is_not_forgotten() -> None:
@@ -152,7 +152,7 @@ def test_a_change_that_flips_back_is_not_forgotten() -> None:
     box.answer_metadata({"t": 2, "theirs": 4})
     box.answer_join(ErrorCode.coordinator_load_in_progress)
     box.tick(1.0)
-    assert box.state is State.JOINING
+    assert box.stands(State.JOINING)
 
 
 def test_a_follower_leaves_the_watch_to_the_leader() -> None:
@@ -203,7 +203,7 @@ def test_a_new_matching_topic_is_joined_for() -> None:
     box.do_steps()
     box.tick(AGE)
     box.answer_metadata({"orders": 2, "origins": 1})
-    if box.state is State.UNJOINED:
+    if box.stands(State.UNJOINED):
         box.answer_metadata({"orders": 2, "origins": 1})
     assert box.subscription().topics == ("orders", "origins")
     assert box.last(ef.SendJoin).request.reason == "subscription has changed"
@@ -229,7 +229,7 @@ def test_an_assignment_of_a_topic_nobody_asked_for_is_refused() -> None:
     assert box.actions() == before, "ownership is untouched"
     assert box.member.owned == partitions("t", 0)
     box.tick(1.0)
-    assert box.state is State.JOINING
+    assert box.stands(State.JOINING)
 
 
 @pytest.mark.parametrize("data", [b"\x00", b"garbage garbage", b"\x00\x00\xff\xff\xff\xff"])

@@ -50,7 +50,7 @@ def test_every_event_has_a_sample() -> None:
 
 @pytest.mark.parametrize("state", State)
 def test_every_state_can_be_reached(state: State) -> None:
-    assert MemberBox.fresh().at(state).state is state
+    assert MemberBox.fresh().at(state).stands(state)
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda e: e.__name__)
@@ -58,7 +58,7 @@ def test_every_state_can_be_reached(state: State) -> None:
 def test_every_cell(state: State, event: type[ev.Event]) -> None:
     """A pair with a cell is handled; a pair without one raises, and changes nothing."""
     box = MemberBox.fresh().at(state)
-    assert box.state is state
+    assert box.stands(state)
     if (state, event) in CELLS:
         box.handle(SAMPLES[event]())
         return
@@ -114,7 +114,7 @@ RAISING = Reaction.RAISE
 def test_join_errors(error: ErrorCode) -> None:
     box = MemberBox.fresh().at(State.STABLE)
     box.beat(ErrorCode.rebalance_in_progress)
-    assert box.state is State.JOINING
+    assert box.stands(State.JOINING)
     joins = len(box.sent(ef.SendJoin))
     box.answer_join(error, member_id="another")
     expected = _EXPECTED_AFTER_JOIN.get(error, RAISING)
@@ -245,7 +245,7 @@ def test_heartbeat_errors(error: ErrorCode) -> None:
             assert ef.CoordinatorChanged(node=None) in box.effects
             assert member.generation == 1
         case _:
-            assert box.state is State.STABLE
+            assert box.stands(State.STABLE)
             assert member.generation == 1
 
 
@@ -263,7 +263,7 @@ def test_a_heartbeat_of_an_older_generation_proves_nothing(error: ErrorCode) -> 
     answer = ef_heartbeat(error)
     box.handle(ev.HeartbeatAnswered(token=stale, answer=answer))
     assert box.member.generation == 2
-    assert box.state is State.SYNCING
+    assert box.stands(State.SYNCING)
 
 
 def ef_heartbeat(error: ErrorCode) -> HeartbeatAcked:
@@ -274,9 +274,9 @@ def test_illegal_generation_while_a_join_is_parked_proves_nothing() -> None:
     """The round may have ended with us in it, and JoinGroup's answer be on its way."""
     box = MemberBox.fresh().at(State.STABLE)
     box.handle(ev.EnforceRebalance(reason="a test"))
-    assert box.state is State.JOINING
+    assert box.stands(State.JOINING)
     box.beat(ErrorCode.illegal_generation)
-    assert box.state is State.JOINING
+    assert box.stands(State.JOINING)
     assert box.member.generation == 1
 
 
@@ -320,7 +320,7 @@ def test_a_cut_sync_keeps_member_id_and_ownership() -> None:
     box.beat(ErrorCode.rebalance_in_progress)
     box.answer_join(generation=2)
     box.handle(ev.SyncAnswered(token=box.last(ef.SendSync).token, answer=CUT))
-    assert box.state is State.UNJOINED
+    assert box.stands(State.UNJOINED)
     assert box.member.member_id == "me"
     assert box.member.owned == partitions("t", 0, 1)
     box.tick(1.0)

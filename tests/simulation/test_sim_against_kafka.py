@@ -24,6 +24,7 @@ from coordinator_box import (
 from real_group import KafkaBox
 
 from kafka_coop.protocol.messages import GroupJoined, GroupSynced
+from kafka_coop.simulation.group import RequestToken
 from kafka_coop.simulation.settings import Client, CoordinatorSettings
 from kafka_coop.testing.local import LocalKafka
 from kafka_coop.types import Generation, MemberId
@@ -87,6 +88,11 @@ class Cast:
     def tell(self, *what: object) -> None:
         self.story.append(what)
 
+    def tell_parked(self, token: RequestToken) -> RequestToken:
+        """Also sees to it that the request has arrived before another connection's next one."""
+        self.tell(self.stage.is_parked(token))
+        return token
+
     def tell_joined(self, answer: GroupJoined) -> None:
         self.tell(
             answer.error.name,
@@ -130,7 +136,7 @@ def rejoins(cast: Cast) -> None:
     b.join()
     cast.tell_joined(a.joined())
     cast.tell_joined(b.joined())
-    waiting = b.send_sync()
+    waiting = cast.tell_parked(b.send_sync())
     a.protocols = (("coop", b"v2"),)
     a.join()
     cast.tell_synced(cast.stage.answer(waiting, GroupSynced))
@@ -192,7 +198,7 @@ def static_restarts(cast: Cast) -> None:
     b2.join()
     cast.tell_joined(a3.joined())
     cast.tell_joined(b2.joined())
-    waiting = b2.send_sync()
+    waiting = cast.tell_parked(b2.send_sync())
     b3 = cast.restarted(b2, "b3")  # while its SyncGroup is parked
     b3.join()
     cast.tell_synced(cast.stage.answer(waiting, GroupSynced))
@@ -212,7 +218,7 @@ def older_clients(cast: Cast) -> None:
     cast.tell_joined(a2.joined())
     cast.tell(a2.sync().error)
     old = cast.peer("old", join_group_version=3)
-    old.send_join()
+    cast.tell_parked(old.send_join())
     cast.tell(a2.beat())
 
 
@@ -266,7 +272,7 @@ def expiring_sessions(cast: Cast) -> None:
     stable_group(cast.stage, a, b)
     a.join()
     cast.stage.wait(1.5)
-    cast.tell(cast.stage.is_parked(a.join_token))
+    cast.tell_parked(a.join_token)
     cast.stage.until_answered(a.join_token)  # b's session ends
     cast.tell_joined(a.joined())
     cast.tell(b.beat())
@@ -290,7 +296,7 @@ def leaving(cast: Cast) -> None:
     b.join()
     b.joined()
     d.joined()
-    waiting = d.send_sync()
+    waiting = cast.tell_parked(d.send_sync())
     cast.tell(d.leave(), cast.stage.is_parked(waiting))
     cast.tell_group()
 
@@ -299,14 +305,15 @@ def superseded_requests(cast: Cast) -> None:
     """Sent again on another connection, the first is never answered."""
     a, b = cast.peer("a"), cast.peer("b")
     stable_group(cast.stage, a, b)
-    first, second = a.send_join(), a.send_join()
-    cast.tell(cast.stage.is_parked(second))  # a counts once: b is still awaited
+    first = cast.tell_parked(a.send_join())
+    second = cast.tell_parked(a.send_join())  # a counts once: b is still awaited
     b.join()
     cast.tell(cast.stage.answer(second, GroupJoined).error, cast.stage.is_parked(first))
     a.join_token = second
     a.joined()
     b.joined()
-    third, fourth = b.send_sync(), b.send_sync()
+    third = cast.tell_parked(b.send_sync())
+    fourth = cast.tell_parked(b.send_sync())
     cast.tell(a.sync().error)
     cast.tell(cast.stage.answer(fourth, GroupSynced).error, cast.stage.is_parked(third))
 
@@ -315,8 +322,7 @@ def plans(cast: Cast) -> None:
     """A follower's, a second one, and one without the follower."""
     a, b = cast.peer("a"), cast.peer("b")
     join_round(cast.stage, a, b)
-    waiting = b.send_sync({a.member_id: b"stolen", b.member_id: b"stolen"})
-    cast.tell(cast.stage.is_parked(waiting))
+    waiting = cast.tell_parked(b.send_sync({a.member_id: b"stolen", b.member_id: b"stolen"}))
     cast.tell(a.sync({a.member_id: b"A", "stranger": b"X"}).assignment)
     cast.tell(cast.stage.answer(waiting, GroupSynced).assignment)
     cast.tell(a.sync({a.member_id: b"second"}).assignment)
@@ -373,7 +379,7 @@ def failover_when_stable(cast: Cast) -> None:
     cast.tell(a.beat(), b.beat(), fetch(cast.stage).offsets)
     cast.tell(b.sync().assignment == b"for " + b.member_id.encode())
     b.join()  # unchanged, but of its protocols the log kept one
-    cast.tell(cast.stage.is_parked(b.join_token))
+    cast.tell_parked(b.join_token)
     a.join()
     finish_round(a, b)
     cast.tell_group()

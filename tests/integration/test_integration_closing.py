@@ -1,0 +1,271 @@
+"""close() leaves, promptly, whatever the member is doing (trap 26)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka import KafkaError, TopicPartition
+from integration_support import (
+    PATIENCE,
+    Cluster,
+    Member,
+    UserError,
+    members,
+    publish,
+    shared,
+    unique,
+    until,
+)
+
+from kafka_coop import CoopConsumer
+from kafka_coop.testing import EmbeddedKafka
+
+PROMPTLY = 3.0
+"""Seconds; the mock's own rounds take 0.1, LeaveGroup's time-out is 3."""
+
+
+@contextmanager
+def promptly(within: float = PROMPTLY) -> Iterator[None]:
+    """A watchdog rather than a measurement: what hangs takes far longer."""
+    done = threading.Event()
+    started = time.monotonic()
+    yield
+    done.set()
+    assert time.monotonic() - started < within, "close() hung"
+
+
+def sent(kafka: EmbeddedKafka, api: str) -> int:
+    return sum(1 for request in kafka.requests() if request.api == api)
+
+
+def test_right_after_construction(embedded: EmbeddedKafka) -> None:
+    embedded.track_requests()
+    member = Member(embedded, unique("g"))
+    with promptly():
+        member.consumer.close()
+    assert not member.told
+    assert sent(embedded, "LeaveGroup") == 0
+    member.consumer.close()  # a second call does nothing
+
+
+def test_right_after_subscribing(embedded: EmbeddedKafka) -> None:
+    embedded.create_topic("t")
+    for _ in range(5):  # it meets another moment of the join each time
+        embedded.track_requests()
+        member = Member(embedded, unique("g"), "t")
+        with promptly():
+            member.consumer.close()
+        assert sent(embedded, "LeaveGroup") == (sent(embedded, "JoinGroup") > 0)
+
+
+def test_while_the_join_is_parked(embedded: EmbeddedKafka) -> None:
+    """The group waits for a member that never comes; LeaveGroup goes out all the same."""
+    topic, group = unique("t"), unique("g")
+    embedded.create_topic(topic, partitions=2)
+    first = Member(embedded, group, topic, session_timeout_ms=6000)
+    with members(first):
+        shared(topic, 2, first)
+        embedded.track_requests()
+        second = Member(embedded, group, topic, session_timeout_ms=6000)
+        # The mock parks a JoinGroup for 5 s now: until the first one's is parked, too.
+        until(lambda: sent(embedded, "JoinGroup") >= 2, first, second)
+        with promptly():
+            second.consumer.close()
+        assert sent(embedded, "LeaveGroup") == 1
+        with promptly():
+            first.consumer.close()
+        assert sent(embedded, "LeaveGroup") == 2
+
+
+def test_while_the_join_is_parked_on_a_real_broker(kafka: Cluster) -> None:
+    topic, group = unique("t"), unique("g")
+    kafka.create_topic(topic, partitions=2)
+    first = Member(kafka, group, topic)
+    with members(first):
+        shared(topic, 2, first)
+        hold = threading.Event()
+        first.hooks["revoked"] = lambda _, __: hold.wait(PATIENCE)
+        second = Member(kafka, group, topic)
+        thread = threading.Thread(target=until, args=(lambda: bool(first.calls("revoked")), first))
+        thread.start()
+        try:
+            until(lambda: bool(first.calls("revoked")), second)
+            third = Member(kafka, group, topic)
+            until(lambda: bool(third.consumer.memberid()) or third.step() is not None, third)
+            with promptly():
+                third.consumer.close()
+            with promptly():
+                second.consumer.close()
+        finally:
+            hold.set()
+            thread.join(PATIENCE)
+        shared(topic, 2, first)
+
+
+def test_in_a_group_at_rest(cluster: Cluster) -> None:
+    topic, group = unique("t"), unique("g")
+    cluster.create_topic(topic, partitions=2)
+    first, second = Member(cluster, group, topic), Member(cluster, group, topic)
+    with members(first, second):
+        shared(topic, 2, first, second)
+        with promptly():
+            second.consumer.close()
+        assert second.told[-1][0] == "revoked"
+        # Were LeaveGroup not sent, the session would have to expire first.
+        shared(topic, 2, first)
+
+
+def test_with_work_for_callbacks_pending(embedded: EmbeddedKafka) -> None:
+    """The step that waits for the next poll is done, or withdrawn; told in order either way."""
+    topic, group = unique("t"), unique("g")
+    embedded.create_topic(topic, partitions=4)
+    for _ in range(3):
+        first = Member(embedded, group, topic)
+        with members(first):
+            shared(topic, 4, first)
+            second = Member(embedded, group, topic)
+            until(lambda: bool(second.consumer.memberid()), second)  # noqa: B023  # called before the next turn
+            with promptly():
+                first.consumer.close()
+            assert first.balance() == ()
+            shared(topic, 4, second)
+            with promptly():
+                second.consumer.close()
+            assert second.balance() == ()
+
+
+def test_callbacks_that_raise_do_not_stop_it(embedded: EmbeddedKafka) -> None:
+    topic = unique("t")
+    embedded.create_topic(topic)
+    member = Member(embedded, unique("g"), topic)
+    shared(topic, 1, member)
+
+    def fail(_: CoopConsumer, __: list[TopicPartition]) -> None:
+        raise UserError("on_revoke")
+
+    member.hooks["revoked"] = fail
+    embedded.track_requests()
+    with promptly(), pytest.raises(UserError, match="on_revoke"):
+        member.consumer.close()
+    assert sent(embedded, "LeaveGroup") == 1
+    with pytest.raises(RuntimeError, match="closed"):
+        member.consumer.poll(0)
+
+
+def test_with_every_broker_down(embedded: EmbeddedKafka) -> None:
+    topic = unique("t")
+    embedded.create_topic(topic)
+    publish(embedded, topic, 3, 0)
+    member = Member(embedded, unique("g"), topic)
+    until(lambda: len(member.records) == 3, member)
+    embedded.broker_down(1)
+    with promptly(15):  # five seconds are the commit's
+        member.consumer.close()
+    assert member.told[-1][0] in ("revoked", "lost")
+
+
+def test_without_a_broker_from_the_start() -> None:
+    class Nowhere:
+        bootstrap_servers = "127.0.0.1:9"
+
+        def create_topic(self, name: str, *, partitions: int = 1) -> None:
+            raise AssertionError
+
+    member = Member(Nowhere(), unique("g"), "t")
+    assert member.step() is None
+    with promptly():
+        member.consumer.close()
+
+
+def test_after_the_group_went_on_without_it(embedded: EmbeddedKafka) -> None:
+    """Trap 22 (KAFKA-8972): lost, not revoked, and no commit."""
+    topic = unique("t")
+    embedded.create_topic(topic)
+    publish(embedded, topic, 3, 0)
+    member = Member(embedded, unique("g"), topic)
+    until(lambda: len(member.records) == 3, member)
+    embedded.fail("Heartbeat", int(KafkaError.UNKNOWN_MEMBER_ID))
+    until(lambda: member.consumer.memberid() == "")
+    embedded.track_requests()
+    with promptly():
+        member.consumer.close()
+    assert [kind for kind, _ in member.told] == ["assigned", "lost"]
+    assert sent(embedded, "OffsetCommit") == 0
+
+
+@pytest.mark.parametrize(
+    "blocked",
+    [
+        pytest.param(lambda c: c.poll(), id="poll"),
+        pytest.param(lambda c: c.poll(60), id="poll with a time-out"),
+        pytest.param(lambda c: c.consume(10), id="consume"),
+    ],
+)
+@pytest.mark.parametrize("joined", [True, False], ids=["in the group", "in none"])
+def test_from_another_thread_it_wakes_a_blocked_poll(
+    embedded: EmbeddedKafka, blocked: Callable[[CoopConsumer], object], joined: bool
+) -> None:
+    topic = unique("t")
+    embedded.create_topic(topic)
+    member = Member(embedded, unique("g"))
+    if joined:
+        member.subscribe(topic)
+        shared(topic, 1, member)
+    raised: list[BaseException] = []
+    polling = member.consumer._polling
+
+    def poll() -> None:
+        try:
+            blocked(member.consumer)
+        except RuntimeError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    until(polling.locked)
+    with promptly():
+        member.consumer.close()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+    assert [str(error) for error in raised] == ["Consumer closed"]
+
+
+def test_everything_after_close_is_refused(embedded: EmbeddedKafka) -> None:
+    member = Member(embedded, unique("g"))
+    consumer = member.consumer
+    consumer.close()
+    there = [TopicPartition("t", 0, 0)]
+    for call in (
+        lambda: consumer.subscribe(["t"]),
+        consumer.unsubscribe,
+        consumer.subscription,
+        consumer.poll,
+        consumer.consume,
+        consumer.commit,
+        lambda: consumer.commit(offsets=there),
+        lambda: consumer.store_offsets(offsets=there),
+        lambda: consumer.committed(there),
+        lambda: consumer.position(there),
+        lambda: consumer.seek(there[0]),
+        lambda: consumer.pause(there),
+        lambda: consumer.resume(there),
+        consumer.assignment,
+        lambda: consumer.assign(there),
+        consumer.unassign,
+        lambda: consumer.incremental_assign(there),
+        lambda: consumer.incremental_unassign(there),
+        lambda: consumer.get_watermark_offsets(there[0]),
+        lambda: consumer.offsets_for_times(there),
+        consumer.list_topics,
+        consumer.cluster_id,
+        consumer.memberid,
+        consumer.consumer_group_metadata,
+        lambda: consumer.set_sasl_credentials("a", "b"),
+        consumer.enforce_rebalance,
+    ):
+        with pytest.raises(RuntimeError, match="Consumer closed"):
+            call()
