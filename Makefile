@@ -16,6 +16,7 @@ lint: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	for conftest in tests/*/conftest.py; do $(BIN)/mypy $$conftest || exit 1; done
 	$(BIN)/lint-imports
 
 unit: .venv/.dev

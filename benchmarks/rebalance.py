@@ -15,6 +15,7 @@ ours in the same run, at its own defaults; session.timeout.ms is 6000 for both.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import signal
 import statistics
@@ -153,7 +154,7 @@ def measure(client: str, bootstrap: str, topic: str, folder: Path, *, spread: bo
     by_partition: dict[int, list[Delivery]] = defaultdict(list)
     for partition, delivery in group.deliveries():
         by_partition[partition].append(delivery)
-    return [cost_of(by_partition, start, end) for start, end in zip(marks, marks[1:], strict=False)]
+    return [cost_of(by_partition, start, end) for start, end in itertools.pairwise(marks)]
 
 
 def cost_of(by_partition: dict[int, list[Delivery]], start: float, end: float) -> Cost:
@@ -161,7 +162,7 @@ def cost_of(by_partition: dict[int, list[Delivery]], start: float, end: float) -
     for deliveries in by_partition.values():
         ordered = sorted(deliveries, key=lambda d: d.at)
         window = [d for d in ordered if start - 0.2 <= d.at < end - 0.3]
-        changes = [(a, b) for a, b in zip(window, window[1:], strict=False) if a.member != b.member]
+        changes = [(a, b) for a, b in itertools.pairwise(window) if a.member != b.member]
         offsets = [d.offset for d in window]
         cost.repeated += len(offsets) - len(set(offsets))
         if offsets:
@@ -170,7 +171,7 @@ def cost_of(by_partition: dict[int, list[Delivery]], start: float, end: float) -
             cost.moved += 1
             cost.gaps += [(b.at - a.at) * 1e3 for a, b in changes]
         elif len(window) > 1:
-            pairs = zip(window, window[1:], strict=False)
+            pairs = itertools.pairwise(window)
             cost.silences.append(max((b.at - a.at) * 1e3 for a, b in pairs))
     return cost
 
@@ -212,9 +213,9 @@ def report(costs: dict[tuple[str, str, str], list[Cost]]) -> None:
         gaps = [g for r in runs for g in r.gaps]
         silences = sorted(s for r in runs for s in r.silences)
         moved = statistics.median(r.moved for r in runs)
-        gap = f"{statistics.median(gaps):,.0f} ({max(gaps):,.0f})" if gaps else "–"
+        gap = f"{statistics.median(gaps):,.0f} ({max(gaps):,.0f})" if gaps else "-"
         silent = (
-            f"{silences[int(len(silences) * 0.95)]:,.0f} ({silences[-1]:,.0f})" if silences else "–"
+            f"{silences[int(len(silences) * 0.95)]:,.0f} ({silences[-1]:,.0f})" if silences else "-"
         )
         print(
             f"| {client} | {phase} | {event} | {moved:.0f} | {gap} | {silent} | "

@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 import time
 from typing import Any
+
+import confluent_kafka
 
 
 def make(client: str, bootstrap: str, group: str) -> Any:
@@ -22,59 +25,49 @@ def make(client: str, bootstrap: str, group: str) -> Any:
         "session.timeout.ms": 6000,
     }
     if client == "kafka_coop":
-        from prometheus_client import CollectorRegistry
+        from kafka_coop import CoopConsumer  # noqa: PLC0415  # librdkafka's members go without
 
-        from kafka_coop import CoopConsumer
+        return CoopConsumer(config)
+    return confluent_kafka.Consumer({**config, "partition.assignment.strategy": client})
 
-        return CoopConsumer(config, registry=CollectorRegistry())
-    from confluent_kafka import Consumer
 
-    return Consumer({**config, "partition.assignment.strategy": client})
+class Log:
+    """A line a write: SIGKILL loses none."""
+
+    def __init__(self, path: str) -> None:
+        self._out = open(path, "w", buffering=1)  # noqa: SIM115, PTH123  # the process's own
+
+    def __call__(self, kind: str, rest: str) -> None:
+        self._out.write(f"{time.time_ns()} {kind} {rest}\n")
+
+    def partitions(self, kind: str, partitions: list[Any]) -> None:
+        self(kind, ",".join(str(p.partition) for p in partitions))
 
 
 def main() -> None:
-    client, bootstrap, group, topic, log = sys.argv[1:]
-    running = True
-
-    def stop(*_: object) -> None:
-        nonlocal running
-        running = False
-
-    signal.signal(signal.SIGTERM, stop)
-    out = open(log, "w", buffering=1)  # noqa: SIM115, PTH123  # a line a write: SIGKILL loses none
-
-    def note(kind: str, rest: str) -> None:
-        out.write(f"{time.time_ns()} {kind} {rest}\n")
-
-    def listed(partitions: list[Any]) -> str:
-        return ",".join(str(p.partition) for p in partitions)
+    client, bootstrap, group, topic, path = sys.argv[1:]
+    stopped = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    log = Log(path)
+    by_hand = client == "cooperative-sticky"
 
     def on_assign(consumer: Any, partitions: list[Any]) -> None:
-        note("+", listed(partitions))
-        if client == "cooperative-sticky":
+        log.partitions("+", partitions)
+        if by_hand:
             consumer.incremental_assign(partitions)
-        out.flush()
 
     def on_revoke(consumer: Any, partitions: list[Any]) -> None:
-        note("-", listed(partitions))
-        if client == "cooperative-sticky":
+        log.partitions("-", partitions)
+        if by_hand:
             consumer.incremental_unassign(partitions)
-        out.flush()
 
     consumer = make(client, bootstrap, group)
     consumer.subscribe([topic], on_assign=on_assign, on_revoke=on_revoke)
-    flushed = time.monotonic()
-    while running:
+    while not stopped.is_set():
         message = consumer.poll(0.2)
         if message is not None and message.error() is None:
-            note("r", f"{message.partition()} {message.offset()}")
-        if time.monotonic() - flushed > 0.5:
-            out.flush()
-            flushed = time.monotonic()
-    note("x", "closing")
+            log("r", f"{message.partition()} {message.offset()}")
     consumer.close()
-    note("x", "closed")
-    out.close()
 
 
 if __name__ == "__main__":

@@ -20,16 +20,9 @@ import numpy as np
 
 from kafka_coop.assignors import resolve
 from kafka_coop.assignors.checking import checked
-from kafka_coop.assignors.snapshot import (
-    NOBODY,
-    Flags,
-    Ints,
-    Plan,
-    Snapshot,
-    SnapshotGroup,
-    claimed_generation,
-    partitions_at,
-)
+from kafka_coop.assignors.columns import NOBODY, Flags, Ints
+from kafka_coop.assignors.plan import Plan, partitions_at
+from kafka_coop.assignors.snapshot import Snapshot, SnapshotGroup, claimed_generation
 from kafka_coop.errors import AssignorFailedError, MalformedDataError
 from kafka_coop.protocol.assignment import encode_assignments
 from kafka_coop.protocol.marks import AssignmentMarks, SubscriptionMarks, append_marks, split_marks

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from kafka_coop.assignors.columns import Ints
 from kafka_coop.assignors.general import balance_general
 from kafka_coop.assignors.racks import racks_of
-from kafka_coop.assignors.snapshot import Ints, Snapshot
+from kafka_coop.assignors.snapshot import Snapshot
 from kafka_coop.assignors.uniform import balance_uniform
 
 

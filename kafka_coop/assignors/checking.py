@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from kafka_coop.assignors.snapshot import NOBODY, Claims, Ints, Plan, Snapshot
+from kafka_coop.assignors.columns import NOBODY, Ints
+from kafka_coop.assignors.plan import Plan
+from kafka_coop.assignors.snapshot import Claims, Snapshot
 from kafka_coop.types import Assignment, GroupAssignment, Partitions
 
 
@@ -14,9 +16,9 @@ def checked(snapshot: Snapshot, plan: GroupAssignment) -> Plan:
     """Turns any mapping of assignments into a plan of this snapshot.
 
     What it had no right to assign is left out, with a note: members that are not there,
-    partitions that do not exist, topics their member does not subscribe to (KAFKA-14016 shows
-    what those lead to: a member that rejoins for ever). A partition given to several goes to
-    its owner if that is one of them, else to the first by member id.
+    partitions that do not exist, topics their member does not subscribe to (it would ask for
+    another round, and get them again). A partition given to several goes to its owner if that
+    is one of them, else to the first by member id.
 
     Raises:
         TypeError: It is no mapping of member ids to `Assignment`.

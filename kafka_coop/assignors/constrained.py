@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from kafka_coop.assignors.balance import balance
 from kafka_coop.assignors.memory import RemembersGeneration
-from kafka_coop.assignors.snapshot import Plan, snapshot_of
+from kafka_coop.assignors.plan import Plan
+from kafka_coop.assignors.snapshot import snapshot_of
 from kafka_coop.assignors.uniform import balance_uniform
 from kafka_coop.types import Cluster, GroupSubscription, RebalanceProtocol
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kafka_coop.assignors.snapshot import Counts, Ints, by_index
+from kafka_coop.assignors.columns import Counts, Ints, by_index
 
 
 def deal(quota: Counts, deck: Ints | None = None) -> Ints | Counts:

@@ -6,9 +6,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from kafka_coop.assignors.columns import NOBODY, Counts, Ints, by_index
 from kafka_coop.assignors.dealing import deal, surplus
 from kafka_coop.assignors.racks import Racks
-from kafka_coop.assignors.snapshot import NOBODY, Counts, Ints, Snapshot, by_index
+from kafka_coop.assignors.snapshot import Snapshot
 from kafka_coop.assignors.transport import Transport, solve
 
 

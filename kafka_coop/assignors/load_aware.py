@@ -10,16 +10,10 @@ from typing import TypeAlias
 import numpy as np
 
 from kafka_coop.assignors.balance import balance
+from kafka_coop.assignors.columns import NOBODY, Counts, Ints
 from kafka_coop.assignors.memory import RemembersGeneration
-from kafka_coop.assignors.snapshot import (
-    NOBODY,
-    Counts,
-    Ints,
-    Plan,
-    Snapshot,
-    SnapshotGroup,
-    snapshot_of,
-)
+from kafka_coop.assignors.plan import Plan
+from kafka_coop.assignors.snapshot import Snapshot, SnapshotGroup, snapshot_of
 from kafka_coop.protocol.marks import SubscriptionMarks, append_marks, split_marks
 from kafka_coop.types import (
     NO_PARTITIONS,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from kafka_coop.assignors.snapshot import Ints, Snapshot
+from kafka_coop.assignors.columns import Ints
+from kafka_coop.assignors.snapshot import Snapshot
 
 
 def seating(snapshot: Snapshot) -> tuple[Ints, Ints]:
     """Seats static members first, by ``group.instance.id``, then the others by member id.
 
     A static member gets a new member id at each restart; seated by its instance id it gets back
-    what it had (KAFKA-8432). This is the order of Java's ``MemberInfo``, which compares strings
+    what it had (KIP-345). This is the order of Java's ``MemberInfo``, which compares strings
     by UTF-16 unit.
 
     Returns:

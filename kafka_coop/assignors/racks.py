@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kafka_coop.assignors.snapshot import NOBODY, Counts, Flags, Ints, Snapshot
+from kafka_coop.assignors.columns import NOBODY, Counts, Flags, Ints
+from kafka_coop.assignors.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

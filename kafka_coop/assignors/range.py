@@ -7,10 +7,12 @@ from itertools import groupby, pairwise
 
 import numpy as np
 
+from kafka_coop.assignors.columns import NOBODY, Counts, Flags, Ints
 from kafka_coop.assignors.memory import Forgetful
 from kafka_coop.assignors.order import seating
+from kafka_coop.assignors.plan import Plan
 from kafka_coop.assignors.racks import Racks, racks_of
-from kafka_coop.assignors.snapshot import NOBODY, Counts, Flags, Ints, Plan, Snapshot, snapshot_of
+from kafka_coop.assignors.snapshot import Snapshot, snapshot_of
 from kafka_coop.types import Cluster, GroupSubscription, RebalanceProtocol
 
 

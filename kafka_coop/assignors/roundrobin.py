@@ -6,9 +6,11 @@ from itertools import pairwise
 
 import numpy as np
 
+from kafka_coop.assignors.columns import NOBODY
 from kafka_coop.assignors.memory import Forgetful
 from kafka_coop.assignors.order import seating
-from kafka_coop.assignors.snapshot import NOBODY, Plan, snapshot_of
+from kafka_coop.assignors.plan import Plan
+from kafka_coop.assignors.snapshot import snapshot_of
 from kafka_coop.types import Cluster, GroupSubscription, RebalanceProtocol
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from kafka_coop.assignors.balance import balance
-from kafka_coop.assignors.snapshot import Ownership, Plan, Snapshot, snapshot_of
+from kafka_coop.assignors.plan import Plan
+from kafka_coop.assignors.snapshot import Ownership, Snapshot, snapshot_of
 from kafka_coop.protocol.user_data import Claim, decode_claim, encode_sticky
 from kafka_coop.types import (
     Assignment,

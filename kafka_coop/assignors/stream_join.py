@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from kafka_coop.assignors.snapshot import NOBODY, Plan, Snapshot, snapshot_of
+from kafka_coop.assignors.columns import NOBODY
+from kafka_coop.assignors.plan import Plan
+from kafka_coop.assignors.snapshot import Snapshot, snapshot_of
 from kafka_coop.assignors.uniform import balance_uniform
 from kafka_coop.protocol.user_data import (
     Claim,

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kafka_coop.assignors.snapshot import Counts, Flags, Ints, by_index
+from kafka_coop.assignors.columns import Counts, Flags, Ints, by_index
 
 _FAR = np.int64(1) << 60
 """The label of a node from which no place can be reached. Sums of two do not overflow."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from kafka_coop.assignors.columns import NOBODY, Counts, Ints
 from kafka_coop.assignors.dealing import deal, surplus
-from kafka_coop.assignors.snapshot import NOBODY, Counts, Ints, Snapshot
+from kafka_coop.assignors.snapshot import Snapshot
 
 
 def balance_uniform(snapshot: Snapshot, owner: Ints) -> Ints:

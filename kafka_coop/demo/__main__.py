@@ -34,6 +34,7 @@ _PARTITIONS: Final = 12
 _GATHERING: Final = timedelta(seconds=1)
 """The broker waits this long for the first members, as real ones do (3 s by default)."""
 
+_WIDE_ENOUGH_FOR_NAMES: Final = 60
 _INTERRUPTED: Final = 128 + signal.SIGINT
 
 _INTRODUCTION: Final = """\
@@ -92,9 +93,11 @@ def _run(console: Console, limit: int, seconds: float) -> bool:
 
 def _report(console: Console, result: Outcome, group: Group, began: float) -> None:
     console.print()
-    console.print(delays_table(result.computed, flights.airport_names()))
+    names = flights.airport_names() if console.width >= _WIDE_ENOUGH_FOR_NAMES else {}
+    console.print(delays_table(result.computed, names))
     expositions = {name: member.exposition for name, member in group.members.items()}
     console.print(metrics_table(expositions, console.width))
+    console.print()
     for line in verdict_lines(result, time.monotonic() - began):
         console.print(line)
 

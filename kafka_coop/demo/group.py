@@ -7,14 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kafka_coop.demo.delays import Total, merged
-from kafka_coop.demo.reports import (
-    Called,
-    Committed,
-    Exposition,
-    Progress,
-    Rebalanced,
-    Report,
-)
+from kafka_coop.demo.reports import Called, Committed, Exposition, Progress, Rebalanced, Report
 
 
 class State(enum.Enum):
@@ -99,9 +92,9 @@ class Group:
                 pass
 
     @property
-    def processed(self) -> int:
-        """Records that the members say they processed, repeats included."""
-        return sum(member.processed for member in self.members.values())
+    def committed(self) -> int:
+        """Records that the group has committed (its offsets begin at 0)."""
+        return sum(self._committed.values())
 
     @property
     def arrivals(self) -> dict[str, Total]:
@@ -127,7 +120,7 @@ class Group:
         ]
         return max(leaders)[1] if leaders else None
 
-    def committed(self, ends: Mapping[int, int]) -> bool:
+    def has_committed(self, ends: Mapping[int, int]) -> bool:
         """Whether the group has committed everything up to these offsets."""
         return all(self._committed.get(partition, 0) >= end for partition, end in ends.items())
 

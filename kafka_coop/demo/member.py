@@ -8,6 +8,7 @@ and when the demo itself is gone.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import sys
 import threading
@@ -19,7 +20,7 @@ from typing import Final
 from confluent_kafka import KafkaError, Message, TopicPartition
 from prometheus_client import CollectorRegistry, generate_latest
 
-from kafka_coop import CoopConsumer, RebalanceListener
+from kafka_coop import CoopConsumer
 from kafka_coop.demo.delays import Delays
 from kafka_coop.demo.flights import parse
 from kafka_coop.demo.journal import Journal, encode_entry
@@ -59,16 +60,14 @@ class Outlet(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
+        self._writing = threading.Lock()
 
     def report(self, report: Report) -> None:
         """Callable from any thread. Does nothing once the demo is gone: standard input tells."""
         line = encode(report)
-        with self.lock or threading.RLock():
-            try:
-                sys.stdout.write(line)
-                sys.stdout.flush()
-            except BrokenPipeError:
-                return
+        with self._writing, contextlib.suppress(BrokenPipeError):
+            sys.stdout.write(line)
+            sys.stdout.flush()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Reports a round, and whatever is a warning."""
@@ -77,34 +76,6 @@ class Outlet(logging.Handler):
             self.report(Rebalanced.of_log(fields))
         elif record.levelno >= logging.WARNING:
             self.report(Warned(text=record.getMessage()))
-
-
-class Reporting(RebalanceListener):
-    """Reports each callback. Nothing is to be saved here: the journal is written at once."""
-
-    def __init__(self, outlet: Outlet) -> None:
-        self._outlet = outlet
-
-    def on_partitions_assigned(
-        self, consumer: CoopConsumer, partitions: list[TopicPartition]
-    ) -> None:
-        """Reports what came."""
-        self._tell("on_assign", partitions)
-
-    def on_partitions_revoked(
-        self, consumer: CoopConsumer, partitions: list[TopicPartition]
-    ) -> None:
-        """Reports what goes; kafka_coop commits it when this returns."""
-        self._tell("on_revoke", partitions)
-
-    def on_partitions_lost(self, consumer: CoopConsumer, partitions: list[TopicPartition]) -> None:
-        """Reports what is gone: the group evicted this member."""
-        self._tell("on_lost", partitions)
-
-    def _tell(self, callback: CallbackName, partitions: list[TopicPartition]) -> None:
-        self._outlet.report(
-            Called(callback=callback, partitions=sorted(p.partition for p in partitions))
-        )
 
 
 class Member:
@@ -133,7 +104,14 @@ class Member:
             },
             registry=self._registry,
         )
-        self._consumer.subscribe([topic], listener=Reporting(self._outlet))
+        # Nothing is to be saved in these: the journal is written at once, and what goes is
+        # committed when on_revoke returns.
+        self._consumer.subscribe(
+            [topic],
+            on_assign=lambda _, partitions: self._called("on_assign", partitions),
+            on_revoke=lambda _, partitions: self._called("on_revoke", partitions),
+            on_lost=lambda _, partitions: self._called("on_lost", partitions),
+        )
 
     def run(self, stopping: threading.Event) -> None:
         """Polls and processes until told to stop; then leaves the group."""
@@ -165,6 +143,10 @@ class Member:
     def _report_progress(self) -> None:
         self._next_report = time.monotonic() + _REPORT_INTERVAL
         self._outlet.report(Progress(processed=self._processed, arrivals=self._delays.arrivals))
+
+    def _called(self, callback: CallbackName, partitions: list[TopicPartition]) -> None:
+        changed = sorted(p.partition for p in partitions)
+        self._outlet.report(Called(callback=callback, partitions=changed))
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         if error is not None:

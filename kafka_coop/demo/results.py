@@ -22,7 +22,7 @@ from kafka_coop.demo.journal import ENTRY
 
 _SHOWN_ARRIVALS: Final = 6
 _FEWEST_FLIGHTS: Final = 100
-_NARROW: Final = 72
+_WIDE: Final = 80
 
 _METRICS: Final[tuple[tuple[str, str], ...]] = (
     ("kafka_coop_rebalance_latency_seconds_count", ""),
@@ -105,24 +105,27 @@ def metrics_table(expositions: Mapping[str, str | None], width: int) -> Renderab
 
     Narrow terminals see each metric on a line, and its values on the next.
     """
-    values = {name: None if e is None else _samples(e) for name, e in expositions.items()}
-    table = Table(
-        box=box.SIMPLE_HEAD, title="Metrics before the members left", title_justify="left"
-    )
-    if width < _NARROW:
-        table.add_column("metric, and its value for each member", overflow="fold")
-    else:
-        table.add_column("metric", overflow="fold")
-        for name in values:
-            table.add_column(name, justify="right", no_wrap=True)
+    values = [None if e is None else _samples(e) for e in expositions.values()]
+    title = f"Metrics of members 1 to {len(values)} before they left (-: it was killed)"
+    table = Table(box=None, title=title, title_justify="left", pad_edge=False)
+    table.add_column("", overflow="fold")
+    if width >= _WIDE:
+        for name in expositions:
+            table.add_column(name.removeprefix("member-"), justify="right", no_wrap=True)
     for metric, kind in _METRICS:
         label = f'{metric}{{kind="{kind}"}}' if kind else metric
-        cells = ["killed" if v is None else f"{v[metric, kind]:,.4g}" for v in values.values()]
-        if width < _NARROW:
-            table.add_row(f"{label}\n  {'  '.join(cells)}")
-        else:
+        cells = ["-" if v is None else _number(v.get((metric, kind))) for v in values]
+        if width >= _WIDE:
             table.add_row(label, *cells)
+        else:
+            table.add_row(f"{label}\n  {'  '.join(cells)}")
     return table
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "none"  # of what never happened there is no series
+    return f"{value:.0f}" if value.is_integer() else f"{value:.3g}"
 
 
 def _samples(exposition: str) -> dict[tuple[str, str], float]:

@@ -96,7 +96,7 @@ class Scenario:
         self._screen.say("The three go on until every flight is processed and committed.")
         self._until(lambda: self._publisher.done, "all flights to be published")
         ends = end_offsets(self._publisher.positions)
-        self._until(lambda: self._group.committed(ends), "the group to commit all flights")
+        self._until(lambda: self._group.has_committed(ends), "the group to commit all flights")
 
     def _all_leave(self) -> None:
         self._screen.say("All done: the members leave the group.")

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
-from rich.console import Console, Group as Stack, RenderableType
+from rich.console import Console, RenderableType
+from rich.console import Group as Stack
 from rich.live import Live
 from rich.padding import Padding
 from rich.table import Table
@@ -109,7 +110,7 @@ def status_line(group: Group, standing: Standing) -> str:
     return (
         f"{standing.elapsed:5.1f} s  owners of 0-{group.partitions - 1}: {owners}"
         f" | published {_share(standing.published, standing.total)},"
-        f" processed {_share(group.processed, standing.total)}"
+        f" committed {_share(group.committed, standing.total)}"
     )
 
 
@@ -120,8 +121,8 @@ def panel(
     full, empty = ("#", ".") if ascii_only else ("█", "·")
     bars = Table.grid(padding=(0, 1))
     length = max(4, min(width - 17, 48))
-    for name, count in (("published", standing.published), ("processed", group.processed)):
-        done = min(length, count * length // max(1, standing.total))
+    for name, count in (("published", standing.published), ("committed", group.committed)):
+        done = min(length, count * length // standing.total)
         bars.add_row(name, full * done + empty * (length - done), _share(count, standing.total))
     members = Table.grid(padding=(0, 1))
     for name, member in group.members.items():
@@ -150,7 +151,7 @@ def _member(
 
 
 def _share(count: int, total: int) -> str:
-    return f"{100 * count // max(1, total):3d}%"
+    return f"{100 * count // total:3d}%"
 
 
 def _style(number: int) -> str:

@@ -96,6 +96,7 @@ class MemberCore:
         self._joined: Joined | None = None
         self._joining_since: float | None = None
         """When the first JoinGroup was sent since the last assignment."""
+        self._join_sent_at = 0.0
         self._sync_sent_at = 0.0
         self._retries = 0
         self._retry_at: float | None = None

@@ -100,6 +100,7 @@ class Joining(MemberCore):
         current.first_join_at = current.first_join_at or now
         self._awaited = self._new_token()
         self._rejoin = None
+        self._join_sent_at = now
         self._joining_since = self._joining_since or now
         s = self.settings
         request = JoinGroup(
@@ -155,7 +156,12 @@ class Joining(MemberCore):
     def _take_place(self, answer: GroupJoined, now: float) -> Effects:
         """In the group, in COMPLETING_REBALANCE: heartbeats start here."""
         self.member_id, self.generation = answer.member_id, answer.generation
-        self._pulse.start(self.metadata, now, joining_since=self._joining_since or now)
+        self._pulse.start(
+            self.metadata,
+            now,
+            joining_since=self._joining_since or self._join_sent_at,
+            join_sent_at=self._join_sent_at,
+        )
         self._retries = 0
         current = self._begin_round(now)
         current.joined_at = now

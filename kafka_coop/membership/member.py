@@ -184,6 +184,8 @@ class Member(Joining, Leaving):
 
     def _on_heartbeat_answered(self, event: ev.HeartbeatAnswered, now: float) -> Effects:
         effects, error, sender = self._pulse.answered(event, now)
+        if self._pulse.doubtful and self.state in (State.STABLE, State.ADOPTING):
+            self._wish("the session may have run out", now)
         if error is None or sender is None or error is ErrorCode.none:
             return effects
         if isinstance(error, RequestFailedError):

@@ -19,6 +19,12 @@ sync, within the rebalance timeout of a round. Its user may be in a callback whe
 begins, or its JoinGroup may be lost; whoever waits no longer gives its partitions away at once,
 and the member hears of it with its next heartbeat only. So the lease ends, too, a rebalance
 timeout after the last moment for which it is *proven* that no round had begun to wait for us.
+
+Doubt. A coordinator that has just taken the group over acknowledges every heartbeat, for it
+does not know its members yet. While our lease lasts this does no harm: we can't have been
+dropped, and it gives everyone a new session when it has read the group. Once the lease has run
+out we may have been dropped before it came, so an acknowledgement is believed only after a
+JoinGroup, sent later, has shown that we are a member.
 """
 
 from __future__ import annotations
@@ -68,6 +74,13 @@ class Pulse:
         self._hurried = float("-inf")
         """When the last heartbeat was sent that found a round waiting for us, us in the group."""
         self._lease = float("-inf")
+        self._doubtful: tuple[float, float] | None = None
+        """When the acknowledgement that came after the lease's end was sent for, and came."""
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether heartbeats are acknowledged, but may be so to anyone."""
+        return self._doubtful is not None
 
     @property
     def session_ends(self) -> float | None:
@@ -79,7 +92,9 @@ class Pulse:
         """Whether a follow-up round is announced and has not begun."""
         return self._announced_at is not None
 
-    def start(self, identity: GroupMetadata, now: float, *, joining_since: float) -> None:
+    def start(
+        self, identity: GroupMetadata, now: float, *, joining_since: float, join_sent_at: float
+    ) -> None:
         """Beats for this generation from now on.
 
         It began no earlier than ``joining_since``, when we first asked for it, nor than the
@@ -93,6 +108,9 @@ class Pulse:
             self._last_sent = float("-inf") if tired else now
         if self._identity is None or self._identity.generation != identity.generation:
             self._acknowledged = max(self._acknowledged, began)
+        if self._doubtful is not None and join_sent_at >= self._doubtful[1]:
+            self._acknowledged = max(self._acknowledged, self._doubtful[0])
+            self._doubtful = None
         self._identity = identity
         self._synced = False
         self._unhurried = max(self._unhurried, began)
@@ -109,6 +127,7 @@ class Pulse:
         self._announced_at = None
         self._session_ends = None
         self._acknowledged = self._unhurried = self._hurried = self._lease = float("-inf")
+        self._doubtful = None
         return (EndLease(),)
 
     def suggest(self, interval: timedelta | None) -> None:
@@ -132,19 +151,23 @@ class Pulse:
     def _acknowledge(self, sent_at: float) -> tuple[Effect, ...]:
         """The broker received something of ours that restarts the session timer."""
         self._acknowledged = max(self._acknowledged, sent_at)
+        self._doubtful = None
         self._session_ends = self._acknowledged + self._settings.session_timeout.total_seconds()
         return self._renew_lease()
 
     def _renew_lease(self) -> tuple[Effect, ...]:
-        s = self._settings
-        until = min(
-            self._acknowledged + s.session_timeout.total_seconds(),
-            self._unhurried + s.rebalance_timeout.total_seconds(),
-        )
+        until = self._end_of_lease()
         if until == self._lease:
             return ()
         self._lease = until
         return (ExtendLease(until=until),)
+
+    def _end_of_lease(self) -> float:
+        s = self._settings
+        return min(
+            self._acknowledged + s.session_timeout.total_seconds(),
+            self._unhurried + s.rebalance_timeout.total_seconds(),
+        )
 
     def beat(self, node: Node | None, now: float) -> tuple[Effect, ...]:
         """Sends a heartbeat if one is due. At most one is under way."""
@@ -180,6 +203,10 @@ class Pulse:
             return (HeartbeatObserved(latency=None),), event.answer, sender
         error = event.answer.error
         observed = HeartbeatObserved(latency=timedelta(seconds=now - sent_at))
+        if error is ErrorCode.none and now >= self._end_of_lease():
+            self._doubtful = sent_at, now
+            self.expire(now)
+            return (observed,), error, sender
         if error is ErrorCode.none and sender == self._identity and self._synced:
             self._unhurried = max(self._unhurried, sent_at)
         if error is ErrorCode.rebalance_in_progress and sender == self._identity:

@@ -375,10 +375,7 @@ class GroupCoordinator:
 
     def _finish_loading(self) -> None:
         self._availability = Availability.ACTIVE
-        self._rebalancer.load()
-        for group_id in self._offsets.groups():
-            if group_id not in self._rebalancer.groups:
-                self._rebalancer.create(group_id)
+        self._rebalancer.load(with_offsets=self._offsets.groups())
 
     # --- for checks and traces -------------------------------------------------------------
 

@@ -8,7 +8,8 @@
 4  Cooperative: what a member is given again is never revoked in between.
 5  Deltas: assigned once, then revoked or lost once. No commit of a partition that others have
    begun to own is taken, none goes beyond what its owner delivered, none rewinds.
-8  Owned partitions are claimed with the generation of the assignment that was applied.
+8  Owned partitions are claimed with the generation of the assignment that was applied, and a
+   forced rejoin changes its bytes.
 L  Nothing is lost: whoever takes a partition over begins where it was delivered to, or before.
 M  The machine never raises, and never spins.
 
@@ -54,6 +55,16 @@ _EVENTS_PER_SECOND = 2000
 """More than this, and a member spins. One that hunts for a follow-up round beats every 20 ms."""
 
 
+_FORCED = frozenset(
+    {
+        "subscription has changed",
+        "cached metadata has changed",
+        "the user asked for a rebalance",
+        "need to revoke partitions and re-join",
+    }
+)
+"""Reasons to join that nobody else has: a round must come of it."""
+
 _POLL_TIMEOUT = "consumer poll timeout has expired."
 """The one reason to leave while the user owns: he is told afterwards, and has no lease."""
 
@@ -78,6 +89,7 @@ class _Record:
         granted, granted_in: The last assignment it accepted, and the generation that came with.
         offered: The assignment in the answer that it is being given.
         resubscribed: Its subscription has changed since ``granted``.
+        joined_with: The protocols of its last JoinGroup.
         revoking: What the step that runs has called on_revoke or on_lost for.
         second, events: The present second of virtual time, and the events in it.
     """
@@ -86,6 +98,7 @@ class _Record:
     granted_in: Generation = NO_GENERATION
     offered: Partitions | None = None
     resubscribed: bool = False
+    joined_with: tuple[tuple[str, bytes], ...] = ()
     announced: frozenset[TopicPartition] = frozenset()
     second: int = -1
     events: int = 0
@@ -164,6 +177,7 @@ class Watcher:
                 f"JoinGroup({request.member_id!r}) owns {briefly(said.owned)}"
                 f" of generation {said.generation}: {request.reason}",
             )
+        self._check_forced(process, request)
         kept = process.user.owned - set(said.owned)
         if kept:
             text = f"{process.name} joins without {briefly(Partitions.of(kept))}, which it owns"
@@ -178,6 +192,14 @@ class Watcher:
         if not set(said.owned) <= set(record.granted):
             more = briefly(said.owned - record.granted)
             raise InvariantViolated("8", f"{process.name} claims {more}, which it was not given")
+
+    def _check_forced(self, process: Process, request: JoinGroup) -> None:
+        """The coordinator starts no round for a follower that repeats its bytes."""
+        record = self._record(process)
+        if request.reason in _FORCED and request.protocols == record.joined_with:
+            text = f"{process.name} joins, for {request.reason!r}, with unchanged bytes"
+            raise InvariantViolated("8", text)
+        record.joined_with = request.protocols
 
     # --- the user --------------------------------------------------------------------------
 
@@ -260,10 +282,8 @@ class Watcher:
             text = f"{process.name} begins {partition} at {offset}, delivered up to {delivered}"
             raise InvariantViolated("L", text)
 
-    def delivering(
-        self, process: Process, partition: TopicPartition, offset: int, until: int
-    ) -> None:
-        """Records are handed out: those from ``offset`` up to ``until``, without the latter."""
+    def delivering(self, process: Process, partition: TopicPartition, until: int) -> None:
+        """Records are handed out: those up to the offset ``until``, which is the next."""
         self.deliveries += 1
         if partition not in process.user.owned:
             raise InvariantViolated("2", f"{process.name} delivers {partition}, which it gave up")
@@ -313,15 +333,7 @@ class Watcher:
         """A broker answers."""
         if isinstance(response, OffsetsCommitted) and isinstance(call.request, OffsetCommit):
             if process is not None and process.world.trace is not None:
-                offsets = {
-                    f"{p.topic}[{p.partition}]": o.offset for p, o in call.request.offsets.items()
-                }
-                errors = sorted({e.name for e in response.errors.values()})
-                late = " (abandoned)" if call.abandoned else ""
-                self._tell(
-                    process,
-                    f"its commit of {offsets} in generation {call.request.generation}{late}: {errors}",
-                )
+                self._tell(process, _about_commit(call, call.request, response))
             for partition, error in response.errors.items():
                 if error is ErrorCode.none:
                     offset = call.request.offsets[partition].offset
@@ -371,3 +383,10 @@ def _assignment_in(event: ev.SyncAnswered) -> Partitions | None:
         )
     except MalformedDataError:
         return None
+
+
+def _about_commit(call: Call, request: OffsetCommit, response: OffsetsCommitted) -> str:
+    offsets = " ".join(f"{p.topic}[{p.partition}]={o.offset}" for p, o in request.offsets.items())
+    errors = ", ".join(sorted({error.name for error in response.errors.values()}))
+    late = ", abandoned" if call.abandoned else ""
+    return f"has its commit of {offsets} in generation {request.generation}{late} judged: {errors}"

@@ -66,7 +66,7 @@ class Process:
         self.commits_open = False
         self.assignor_time = 0.001
         self.wanted: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-        self.subscribed = self.wanted
+        self.subscribed: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         self.errands = Errands(self)
         self.user = User(self, habits)
         self._client = Client(client_id=settings.client_id)
@@ -132,17 +132,17 @@ class Process:
     # --- the user's wishes -----------------------------------------------------------------
 
     def subscribe(self, topics: tuple[str, ...], patterns: tuple[str, ...] = ()) -> None:
-        """subscribe()."""
+        """The user subscribes."""
         self.wanted = self.subscribed = (topics, patterns)
         self.post(self._wish, ev.Subscribe(topics=topics, patterns=patterns))
 
     def unsubscribe(self) -> None:
-        """unsubscribe()."""
+        """The user unsubscribes."""
         self.wanted = ((), ())
         self.post(self._wish, ev.Unsubscribe())
 
     def enforce_rebalance(self) -> None:
-        """enforce_rebalance()."""
+        """The user asks for a round."""
         self.post(self._wish, ev.EnforceRebalance(reason="the user asked for a rebalance"))
 
     def _wish(self, event: ev.Event) -> None:

@@ -7,6 +7,7 @@ time, so a record is durable with the request that caused it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -125,18 +126,25 @@ class Rebalancer:
         """Writes a group without members, as it was when it came into being."""
         self.log[group.group_id] = group_log.write(Group(group.group_id, pick=self._pick), {})
 
-    def load(self) -> None:
-        """Takes every group over from the log; sessions begin anew."""
+    def load(self, *, with_offsets: Iterable[str]) -> None:
+        """Takes every group over from the log; sessions begin anew.
+
+        Args:
+            with_offsets: Groups that have committed offsets. One without a record of its own
+                was made by a commit, and is back at generation 0.
+        """
+        for group_id in with_offsets:
+            self.groups[group_id] = Group(group_id, pick=self._pick)
         for group_id, record in self.log.items():
-            group = group_log.read(group_id, record, pick=self._pick)
-            self.groups[group_id] = group
+            self.groups[group_id] = group_log.read(group_id, record, pick=self._pick)
+        for group in self.groups.values():
+            members = tuple(group.members)
             self.record(
-                group,
-                GroupLoaded(at=self.now, generation=group.generation, members=tuple(group.members)),
+                group, GroupLoaded(at=self.now, generation=group.generation, members=members)
             )
             for member in group.members.values():
                 self.keep_alive(group, member)
-            if len(group.members) > self.settings.max_group_size:
+            if len(members) > self.settings.max_group_size:
                 self.prepare(group, "the loaded group is larger than group.max.size")
 
     def unload(self) -> None:

@@ -76,6 +76,10 @@ class _Dice:
             return (), (self.random.choice((".*a", "alpha|gam", "b")),)
         return tuple(sorted(self.random.sample(_TOPICS, self.random.randint(1, 3)))), ()
 
+    def resubscribe(self, member: str) -> ft.Fault:
+        topics, patterns = self._subscription()
+        return ft.Resubscribe(member=member, topics=topics, patterns=patterns)
+
     def _habits(self) -> UserHabits:
         draw = self.random
         return UserHabits(
@@ -108,7 +112,7 @@ class _Dice:
 
     def _fault(self, members: tuple[str, ...], timing: Timing) -> ft.Fault:
         makers, weights = zip(*_FAULTS, strict=True)
-        maker = self.random.choices(makers, weights)[0]
+        maker: _Maker = self.random.choices(makers, weights)[0]
         return maker(self, self.random.choice(members), timing)
 
     def while_(self, *limits: float) -> float:
@@ -127,12 +131,7 @@ _FAULTS: tuple[tuple[_Maker, float], ...] = (
     (lambda _, m, __: ft.Crash(member=m), 2.0),
     (lambda _, m, __: ft.Close(member=m), 2.0),
     (lambda _, m, __: ft.Unsubscribe(member=m), 1.0),
-    (
-        lambda d, m, _: ft.Resubscribe(
-            member=m, **dict(zip(("topics", "patterns"), d._subscription()))
-        ),
-        2.5,
-    ),
+    (lambda d, m, _: d.resubscribe(m), 2.5),
     (lambda _, m, __: ft.Enforce(member=m), 1.0),
     (lambda _, m, __: ft.CommitNow(member=m), 2.0),
     (lambda d, m, t: ft.Stall(member=m, seconds=d.while_(t.session, t.rebalance)), 2.0),

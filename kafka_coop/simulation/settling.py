@@ -78,9 +78,9 @@ def unsettled(world: World) -> str:
     for name, process in world.processes.items():
         if not process.alive:
             continue
-        topics = _wanted_topics(world, process)
-        if why := _not_at_rest(process, wants_any=any(process.wanted)):
+        if why := _not_at_rest(process):
             return f"{name} {why}"
+        topics = _wanted_topics(world, process)
         for topic in topics:
             for index in range(world.cluster.topics.partitions(topic)):
                 wanted.setdefault(TopicPartition(topic, index), [])
@@ -88,32 +88,37 @@ def unsettled(world: World) -> str:
             if partition.topic not in topics:
                 return f"{name} owns {partition}, which it does not want"
             wanted.setdefault(partition, []).append(name)
+    return _misplaced(world, wanted) or _restless(world)
+
+
+def _misplaced(world: World, wanted: dict[TopicPartition, list[str]]) -> str:
     for partition, owners in wanted.items():
         if len(owners) != 1:
             return f"{partition} is owned by {owners}"
         if not world.cluster.topics.exists(partition):
             return f"{partition} is owned, and does not exist"
+    return ""
+
+
+def _restless(world: World) -> str:
     group = world.cluster.coordinator.group(GROUP)
-    if group is not None and group.state not in (GroupState.STABLE, GroupState.EMPTY):
-        return f"the group is {group.state.value}"
-    return ""
+    if group is None or group.state in (GroupState.STABLE, GroupState.EMPTY):
+        return ""
+    return f"the group is {group.state.value}"
 
 
-def _not_at_rest(process: Process, *, wants_any: bool) -> str:
+def _not_at_rest(process: Process) -> str:
     member, user = process.member, process.user
-    if user.closing:
-        return "is closing"
-    if not wants_any:
-        return "" if member.state is State.UNSUBSCRIBED else f"is {member.state.name}"
-    if member.state is not State.STABLE:
-        return f"is {member.state.name}"
-    if user.owned != set(member.owned):
-        return "has news for its user"
-    if user.owned != user.positions.keys():
-        return "does not know where to start"
-    if user.owned and process.mailbox.lease_until <= process.world.agenda.now:
-        return "has no lease"
-    return ""
+    now = process.world.agenda.now
+    at_rest = State.STABLE if any(process.wanted) else State.UNSUBSCRIBED
+    reasons = {
+        "is closing": user.closing,
+        f"is {member.state.name}": member.state is not at_rest,
+        "has news for its user": user.owned != set(member.owned),
+        "does not know where to start": user.owned != user.positions.keys(),
+        "has no lease": bool(user.owned) and process.mailbox.lease_until <= now,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 def _wanted_topics(world: World, process: Process) -> set[str]:

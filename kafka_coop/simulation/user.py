@@ -120,12 +120,12 @@ class User:
         self._work = seconds
 
     def close(self) -> None:
-        """Calls close() as soon as whatever runs in this thread has returned."""
+        """The user closes as soon as whatever runs in this thread has returned."""
         self.closing = True
         self.wake_up()
 
     def commit(self) -> None:
-        """commit(asynchronous=True) of all positions."""
+        """The user commits all positions, asynchronously."""
         self._commit_async()
 
     # --- polling ---------------------------------------------------------------------------
@@ -183,7 +183,7 @@ class User:
             return
         for partition, position in self.positions.items():
             until = position + _RECORDS_PER_POLL
-            watcher.delivering(process, partition, position, until)
+            watcher.delivering(process, partition, until)
             self.positions[partition] = until
 
     # --- steps -----------------------------------------------------------------------------

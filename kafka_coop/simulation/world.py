@@ -145,7 +145,7 @@ class World:
 
     # --- incidents -------------------------------------------------------------------------
 
-    def _happen(self, fault: ft.Fault) -> None:
+    def _happen(self, fault: ft.Fault) -> None:  # noqa: C901, PLR0912  # one case a fault
         if self.surroundings.trace is not None:
             self.surroundings.tell("*", str(fault))
         self._topics_changed |= isinstance(fault, ft.GrowTopic | ft.DeleteTopic | ft.CreateTopic)

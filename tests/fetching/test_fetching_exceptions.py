@@ -8,17 +8,16 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Self
+from typing import Self
 
 import confluent_kafka
 import pytest
 from confluent_kafka import Message
-from fetching_support import PATIENCE, SLICE, Topic, fetcher_of, offsets, read, record, until
+from fetching_support import PATIENCE, SLICE, Topic, fetcher_of, offsets, until
 
 from kafka_coop.fetching.fetcher import Fetcher
-from kafka_coop.protocol.messages import OffsetAndMetadata
 from kafka_coop.testing import EmbeddedKafka
-from kafka_coop.types import Partitions, TopicPartition
+from kafka_coop.types import TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -171,101 +170,3 @@ class TestSignals:
     def test_ctrl_c_ends_a_wait_of_take_with_its_slice(self, kafka: EmbeddedKafka) -> None:
         with fetcher_of(kafka) as fetcher, ctrl_c_soon(), pytest.raises(KeyboardInterrupt):
             until(lambda: False, lambda: fetcher.take(2, SLICE))
-
-
-class SwallowingConsumer:
-    """Stands in for confluent's: loses the records of a `consume` that raises, as it does."""
-
-    def __init__(self, config: dict[str, Any], **_: Any) -> None:
-        self.log: dict[int, list[Message]] = {}
-        self.at: dict[int, int] = {}
-        self.consumed: dict[int, int] = {}
-        self.raising = False
-        self.seeks_until_raising = -1
-
-    def incremental_assign(self, partitions: list[confluent_kafka.TopicPartition]) -> None:
-        self.at |= {p.partition: p.offset for p in partitions}
-
-    def position(
-        self, partitions: list[confluent_kafka.TopicPartition]
-    ) -> list[confluent_kafka.TopicPartition]:
-        return [
-            confluent_kafka.TopicPartition("t", p.partition, self.consumed.get(p.partition, -1001))
-            for p in partitions
-        ]
-
-    def seek(self, to: confluent_kafka.TopicPartition) -> None:
-        if self.seeks_until_raising == 0:
-            raise InterruptionError
-        self.seeks_until_raising -= 1
-        self.at[to.partition] = to.offset
-        self.consumed.pop(to.partition, None)
-
-    def consume(self, n: int, _: float) -> list[Message]:
-        taken = []
-        for partition, offset in self.at.items():
-            for one in self.log[partition][offset : offset + n // len(self.at)]:
-                taken.append(one)
-                self.at[partition] = self.consumed[partition] = (one.offset() or 0) + 1
-        if self.raising:
-            raise InterruptionError
-        return taken
-
-
-@pytest.fixture
-def swallowing(monkeypatch: pytest.MonkeyPatch) -> Fetcher:
-    monkeypatch.setattr(confluent_kafka, "Consumer", SwallowingConsumer)
-    fetcher = Fetcher({})
-    fetcher._consumer.log = {  # type: ignore[attr-defined]  # the stand-in's
-        p: [record(p, offset, epoch=7) for offset in range(100)] for p in (0, 1)
-    }
-    fetcher.add({A: OffsetAndMetadata(offset=0), B: OffsetAndMetadata(offset=50)})
-    return fetcher
-
-
-class TestSwallowedRecords:
-    """The same, record by record, with a consumer that swallows exactly one batch."""
-
-    @pytest.mark.parametrize("taken_before", [0, 1, 3])
-    def test_are_fetched_again(self, swallowing: Fetcher, taken_before: int) -> None:
-        before = [m for _ in range(taken_before) for m in swallowing.take(8, 0)]
-        swallowing._consumer.raising = True  # type: ignore[attr-defined]  # the stand-in's
-        with pytest.raises(InterruptionError):
-            swallowing.take(8, 0)
-        both = Partitions({"t": [0, 1]})
-        delivered = 4 * taken_before
-        assert {of: at.offset for of, at in swallowing.positions(both).items()} == {
-            A: delivered,
-            B: 50 + delivered,
-        }
-        swallowing._consumer.raising = False  # type: ignore[attr-defined]  # the stand-in's
-        assert offsets(before + swallowing.take(80, 0)) == {
-            A: list(range(delivered + 40)),
-            B: list(range(50, 50 + min(50, delivered + 40))),
-        }
-
-    def test_what_is_buffered_stays_and_comes_first(self, swallowing: Fetcher) -> None:
-        swallowing._batch_size = 8
-        first = read(swallowing, 2)
-        swallowing._consumer.raising = True  # type: ignore[attr-defined]  # the stand-in's
-        with pytest.raises(InterruptionError):
-            swallowing.take(20, 0)
-        swallowing._consumer.raising = False  # type: ignore[attr-defined]  # the stand-in's
-        assert offsets(first + swallowing.take(26, 0)) == {
-            A: list(range(14)),
-            B: list(range(50, 64)),
-        }
-
-    @pytest.mark.parametrize("seeks", [0, 1])
-    def test_even_if_a_second_exception_strikes_meanwhile(
-        self, swallowing: Fetcher, seeks: int
-    ) -> None:
-        first = swallowing.take(8, 0)
-        stand_in = swallowing._consumer
-        stand_in.raising, stand_in.seeks_until_raising = True, seeks  # type: ignore[attr-defined]  # the stand-in's
-        with pytest.raises(InterruptionError):
-            swallowing.take(8, 0)
-        stand_in.raising, stand_in.seeks_until_raising = False, -1  # type: ignore[attr-defined]  # the stand-in's
-        positions = swallowing.positions(Partitions({"t": [0, 1]}))
-        assert {of: at.offset for of, at in positions.items()} == {A: 4, B: 54}
-        assert offsets(first + swallowing.take(8, 0)) == {A: list(range(8)), B: list(range(50, 58))}

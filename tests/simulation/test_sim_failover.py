@@ -224,6 +224,20 @@ class TestWhatSurvives:
         assert b.join_error() is ErrorCode.group_max_size_reached
 
 
+def test_a_group_made_by_a_commit_has_no_record_before_its_first_plan() -> None:
+    """Found by the property: members that joined it are forgotten, back at generation 0."""
+    box = Box()
+    a = Peer(box)
+    a.commit(5)
+    join_round(box, a)
+    assert a.generation == 1
+    fail_over(box)
+    loaded = box.coordinator.journal(GROUP)[-1]
+    assert isinstance(loaded, GroupLoaded)
+    assert (loaded.generation, loaded.members) == (0, ())
+    assert a.sync().error is ErrorCode.unknown_member_id
+
+
 def test_an_interrupted_load_starts_over() -> None:
     box = Box()
     a = Peer(box)

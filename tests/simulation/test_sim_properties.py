@@ -39,6 +39,7 @@ from kafka_coop.simulation.journal import (
     GenerationStarted,
     GroupDeleted,
     GroupLoaded,
+    GroupUnloaded,
     MemberRemoved,
 )
 from kafka_coop.simulation.rebalancing import Reply
@@ -329,8 +330,8 @@ class AnyRequests(RuleBasedStateMachine):
                     last = generation
                 case GroupLoaded(generation=generation):
                     last = generation
-                case GroupDeleted():
-                    last = None
+                case GroupDeleted() | GroupUnloaded():
+                    last = None  # from 0, unless the log knows better
                 case _:
                     pass
 

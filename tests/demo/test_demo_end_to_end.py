@@ -1,0 +1,124 @@
+"""The play itself, on a few thousand flights, and its early ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from kafka_coop.demo.crew import Crew, Ended, News
+from kafka_coop.demo.group import Group
+from kafka_coop.demo.publisher import Publisher
+from kafka_coop.demo.scenario import PlayFailedError, Scenario
+from kafka_coop.demo.screen import Screen
+
+DEMO = [sys.executable, "-m", "kafka_coop.demo", "--flights", "4000", "--seconds", "2"]
+PATIENCE = 100.0
+
+
+def started() -> subprocess.Popen[str]:
+    environment = {**os.environ, "COLUMNS": "200"}
+    return subprocess.Popen(
+        DEMO, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+
+
+def processes_of(pid: int) -> list[int]:
+    """The live children of a process."""
+    listing = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in listing.read_text().split()]
+
+
+def test_a_whole_run_passes() -> None:
+    with started() as demo:
+        output, errors = demo.communicate(timeout=PATIENCE)
+    assert errors == ""
+    assert demo.returncode == 0, output
+    assert "4,000 flights published, 4,000 processed at least once, 0 lost" in output
+    assert "is gone    signal 9" in output
+    for shown in ("on_assign", "on_revoke", "join ", "kafka_coop_moved_partitions_total"):
+        assert shown in output
+    assert "PASSED" in output
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for child processes in /proc")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_leaves_no_process_behind(number: signal.Signals) -> None:
+    with started() as demo:
+        assert demo.stdout is not None
+        for line in demo.stdout:
+            if line.startswith("  "):  # the first line of status: all three have been started
+                break
+        members = processes_of(demo.pid)
+        demo.send_signal(number)
+        output, errors = demo.communicate(timeout=PATIENCE)
+    assert len(members) == 3
+    assert errors == ""
+    assert "Interrupted" in output
+    assert demo.returncode == 130
+    assert not any(Path(f"/proc/{pid}").exists() for pid in members)
+
+
+def test_a_reader_that_has_seen_enough() -> None:
+    with started() as demo:
+        assert demo.stdout is not None
+        demo.stdout.readline()
+        demo.stdout.close()
+        demo.stdout = None
+        _, errors = demo.communicate(timeout=PATIENCE)
+    assert errors == ""
+    assert demo.returncode == 1
+
+
+def test_a_member_that_dies_says_why(tmp_path: Path) -> None:
+    with Crew("", "flights", tmp_path) as crew:  # no broker to connect to: refused at once
+        crew.start("member-1")
+        deadline = time.monotonic() + PATIENCE
+        news: list[tuple[str, News]] = []
+        while not news and time.monotonic() < deadline:
+            news = crew.hear(1.0)
+    ((name, end),) = news
+    assert name == "member-1"
+    assert isinstance(end, Ended)
+    assert (end.status, end.expected) == (1, False)
+    assert "bootstrap.servers" in end.last_words
+
+
+class DyingCrew(Crew):
+    """Members that end as soon as they have been started."""
+
+    def start(self, name: str) -> int:
+        self.end = (name, Ended(status=-11, expected=False, last_words="oh"))
+        return 1
+
+    def hear(self, timeout: float) -> list[tuple[str, News]]:
+        return [self.end]
+
+
+def test_a_dead_member_ends_the_play(tmp_path: Path) -> None:
+    publisher = Publisher("localhost:1", "flights", [b"x"], duration=timedelta(seconds=1))
+    with Path(os.devnull).open("w") as nowhere, Screen(Console(file=nowhere)) as screen:
+        play = Scenario(
+            DyingCrew("", "", tmp_path), publisher, Group(12), screen, began=time.monotonic()
+        )
+        with pytest.raises(PlayFailedError, match=r"member-3 died unexpectedly \(signal 11\): oh"):
+            play.play()
+
+
+@pytest.mark.parametrize("count", ["0", "336777", "many"])
+def test_an_impossible_number_of_flights_is_refused(count: str) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "kafka_coop.demo", "--flights", count],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 2
+    assert "--flights" in run.stderr

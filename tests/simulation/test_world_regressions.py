@@ -1,0 +1,173 @@
+"""Bugs that random schedules have found, each as short as it could be made.
+
+The seeds fix the latencies. Every scenario failed before its fix; `mutations.toml` brings most
+of the bugs back and expects them to be noticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from kafka_coop.simulation import faults as ft
+from kafka_coop.simulation.check import run
+from kafka_coop.simulation.schedule import random_scenario
+from kafka_coop.simulation.user import UserHabits
+from kafka_coop.simulation.world import MemberPlan, Scenario, Timing
+
+EVERYTHING = ("alpha", "beta", "gamma")
+
+
+def scenario(
+    seed: int,
+    members: Mapping[str, MemberPlan],
+    *incidents: tuple[float, ft.Fault],
+    quiet_at: float,
+    timing: Timing,
+    topics: Mapping[str, int] | None = None,
+) -> Scenario:
+    return Scenario(
+        seed=seed,
+        topics=topics or {},
+        members=members,
+        timing=timing,
+        incidents=tuple(ft.Incident(at=at, fault=fault) for at, fault in incidents),
+        quiet_at=quiet_at,
+    )
+
+
+def leaving_with_a_retry_pending() -> Scenario:
+    """close() while a failed join waits for its retry: its deadline stayed, and the member spun."""
+    plan = MemberPlan(topics=EVERYTHING, strategies=("constrained-cooperative-sticky",))
+    return scenario(
+        182,
+        {"m1": plan, "m2": plan},
+        (0.0018398144573627867, ft.Start(member="m1")),
+        (0.026397798762329117, ft.Start(member="m2")),
+        (0.3449, ft.MoveCoordinator(to=None, loading=0.5)),
+        (0.4233, ft.Close(member="m2")),
+        timing=Timing(session=5.0, rebalance=3.0, request=3.0, latency=(0.0005, 0.001)),
+        quiet_at=2.3433,
+    )
+
+
+def a_leader_takes_up_a_pattern() -> Scenario:
+    """It went on asking for its old topics by name, without a pause, and never joined again."""
+    return scenario(
+        68,
+        {"m1": MemberPlan(topics=EVERYTHING, strategies=("range",))},
+        (0.0, ft.Start(member="m1")),
+        (4.7406, ft.Resubscribe(member="m1", patterns=("alpha|gam",))),
+        timing=Timing(session=5.0, request=1.0, latency=(0.0005, 0.02)),
+        quiet_at=8.3933,
+    )
+
+
+def unsubscribed_while_metadata_are_under_way() -> Scenario:
+    """Nobody took the answer, it stayed awaited, and the next subscription waited for it."""
+    plan = MemberPlan(patterns=("b",))
+    return scenario(
+        1701,
+        {"m0": plan, "m1": MemberPlan(patterns=("b",), instance_id="i1")},
+        (0.0, ft.Start(member="m0")),
+        (0.024704094232539883, ft.Start(member="m1")),
+        (0.0473, ft.Unsubscribe(member="m1")),
+        (1.473, ft.Resubscribe(member="m1", topics=EVERYTHING)),
+        timing=Timing(session=5.0, rebalance=3.0, request=3.0, latency=(0.0005, 0.02)),
+        quiet_at=3.2948,
+    )
+
+
+def a_topic_matches_while_joining() -> Scenario:
+    """The match was noted but not announced: the topic stayed nobody's."""
+    return scenario(
+        1351,
+        {"m0": MemberPlan(patterns=("alpha|gam",), strategies=("range",))},
+        (1.1046, ft.MoveCoordinator(to=None)),
+        (1.1155, ft.Start(member="m0")),
+        (1.8264, ft.CreateTopic(topic="gamma", partitions=3)),
+        timing=Timing(
+            session=2.0, rebalance=3.0, request=3.0, initial_delay=0.1, latency=(0.0005, 0.001)
+        ),
+        quiet_at=2.3275,
+    )
+
+
+def a_commit_outlives_its_ownership() -> Scenario:
+    """Lost and given back meanwhile, the partition was committed where it had been before."""
+    habits = UserHabits(poll_interval=0.2)
+    return scenario(
+        233,
+        {"m2": MemberPlan(patterns=(".*a",), habits=habits)},
+        (1.4258, ft.Start(member="m2")),
+        (1.9088, ft.Partition(member="m2", node_id=1, seconds=2.1)),
+        timing=Timing(session=2.0, request=1.0, heartbeat=0.5, latency=(0.0005, 0.001)),
+        topics={"gamma": 1},
+        quiet_at=3.8466,
+    )
+
+
+def removed_for_not_rejoining() -> Scenario:
+    """Heartbeats had renewed the lease of a member that the round no longer waited for."""
+    return scenario(
+        469,
+        {
+            "m0": MemberPlan(patterns=("b",), strategies=("range",)),
+            "m2": MemberPlan(topics=("beta", "gamma"), strategies=("range",)),
+            "m3": MemberPlan(topics=("gamma",), strategies=("range",)),
+        },
+        (0.0, ft.Start(member="m0")),
+        (0.040073899934048335, ft.Start(member="m2")),
+        (0.04018649301680422, ft.Start(member="m3")),
+        (1.7035, ft.Enforce(member="m3")),
+        (1.7136, ft.SlowCallbacks(member="m0", seconds=2.85)),
+        timing=Timing(session=5.0, rebalance=3.0, request=3.0, latency=(0.0005, 0.02)),
+        topics={"beta": 1},
+        quiet_at=2.3031,
+    )
+
+
+def acknowledged_by_a_coordinator_that_loads() -> Scenario:
+    """Evicted while stopped, it beat while a new coordinator read its log, and got a lease."""
+    strategies = ("constrained-cooperative-sticky",)
+    habits = UserHabits(poll_interval=0.2, auto_commit_interval=0.3)
+    return scenario(
+        6353,
+        {
+            "m0": MemberPlan(topics=EVERYTHING, strategies=strategies, habits=habits),
+            "m2": MemberPlan(topics=EVERYTHING, strategies=strategies),
+        },
+        (0.0, ft.Start(member="m0")),
+        (0.07034877958326777, ft.Start(member="m2")),
+        (1.0807, ft.Stall(member="m2", seconds=3.0)),
+        (3.7966, ft.MoveCoordinator(to=1, loading=0.5)),
+        timing=Timing(session=2.0, request=1.0, latency=(0.0005, 0.001)),
+        topics={"gamma": 2},
+        quiet_at=7.6238,
+    )
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        leaving_with_a_retry_pending,
+        a_leader_takes_up_a_pattern,
+        unsubscribed_while_metadata_are_under_way,
+        a_topic_matches_while_joining,
+        a_commit_outlives_its_ownership,
+        removed_for_not_rejoining,
+        acknowledged_by_a_coordinator_that_loads,
+    ],
+    ids=lambda make: str(make.__name__),
+)
+def test_a_bug_does_not_come_back(make: Callable[[], Scenario]) -> None:
+    verdict = run(make())
+    assert not verdict.violated, verdict.text
+
+
+@pytest.mark.parametrize("seed", [4250, 6250])
+def test_syncing_is_no_sign_of_life(seed: int) -> None:
+    """The broker does not restart the session of who syncs late: nor may the lease begin anew."""
+    verdict = run(random_scenario(seed))
+    assert not verdict.violated, verdict.text
