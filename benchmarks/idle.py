@@ -45,7 +45,8 @@ def main() -> None:
     parser.add_argument("--child", nargs=2, metavar=("CLIENT", "BOOTSTRAP"))
     options = parser.parse_args()
     if options.child:
-        child(*options.child, options.seconds)
+        client, bootstrap = options.child
+        child(client, bootstrap, options.seconds)
         return
     print("| client | CPU, % of a core | peak memory, MB |\n|---|---|---|")
     with LocalKafka() as kafka:

@@ -50,8 +50,8 @@ OnCommit = Callable[[KafkaError | None, list[PartitionResult]], Any]
 UserCallback = Callable[[Partitions], None]
 
 _COMMIT_BEFORE_RELEASE = 30.0
-"""Seconds for the commits between on_revoke and the end of ownership; the session ends it earlier if
-the coordinator can't be reached."""
+"""Seconds for the commits between on_revoke and the end of ownership. The session ends them
+earlier if the coordinator can't be reached."""
 
 _NO_OFFSET_TEXT = "no offset is committed, and auto.offset.reset=error: seek() or commit one"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -13,6 +13,7 @@ Positions: TypeAlias = NDArray[np.int64]
 """Places in a topic: each a partition and an offset in one number, see `positions`."""
 
 _OFFSET_BITS = 48
+_NONE: Positions = np.empty(0, np.int64)
 
 
 def positions(partition: NDArray[np.integer], offset: NDArray[np.integer]) -> Positions:
@@ -32,6 +33,18 @@ def end_offsets(published: Positions) -> dict[int, int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Killed:
+    """A member that was killed.
+
+    Attributes:
+        committed: Where the group was committed, for each partition that it owned then.
+    """
+
+    name: str
+    committed: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """What became of the published records.
 
@@ -41,7 +54,8 @@ class Verdict:
         lost: Positions of those that were not.
         unpublished: How many positions were processed that nobody published.
         repeated: How many times a record was processed beyond the first.
-        repeated_after_kill: Of these, repeats of what a killed member had processed.
+        repeated_after_kill: Of these, repeats of what the killed member had processed and not
+            committed.
     """
 
     published: int
@@ -58,31 +72,39 @@ class Verdict:
 
 
 def judge(
-    published: Positions, processed: Mapping[str, Positions], *, killed: Collection[str] = ()
+    published: Positions, processed: Mapping[str, Positions], *, killed: Killed | None = None
 ) -> Verdict:
     """Compares what was published with what each member processed.
 
     Args:
         published: Each published record once.
         processed: What each member processed, repeats and all.
-        killed: Members that were killed: what they had processed and not committed, others
-            must process again.
+        killed: Who was killed, if anyone: what it had processed and not committed, others must
+            process again.
     """
     expected = np.unique(published)
-    everything = np.concatenate([np.empty(0, np.int64), *processed.values()])
+    everything = np.concatenate([_NONE, *processed.values()])
     distinct, times = np.unique(everything, return_counts=True)
     known = np.isin(distinct, expected, assume_unique=True)
     extra = np.where(known, times - 1, 0)
-    of_killed = [np.empty(0, np.int64), *(processed[name] for name in killed)]
-    after_kill = np.isin(distinct, np.concatenate(of_killed))
+    after_kill = _NONE if killed is None else _uncommitted(processed[killed.name], killed.committed)
     return Verdict(
         published=expected.size,
         processed=int(known.sum()),
         lost=np.setdiff1d(expected, distinct, assume_unique=True),
         unpublished=int((~known).sum()),
         repeated=int(extra.sum()),
-        repeated_after_kill=int(extra[after_kill].sum()),
+        repeated_after_kill=int(extra[np.isin(distinct, after_kill)].sum()),
     )
+
+
+def _uncommitted(processed: Positions, committed: Mapping[int, int]) -> Positions:
+    """What lies at or after the committed offsets, of the partitions that have one."""
+    parts = [
+        processed[(processed >= position(p, offset)) & (processed < position(p + 1, 0))]
+        for p, offset in committed.items()
+    ]
+    return np.concatenate([_NONE, *parts])
 
 
 def first_of_each(at: Positions) -> NDArray[np.intp]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kafka_coop.demo.delays import Total, merged
@@ -119,6 +119,10 @@ class Group:
             if member.alive and member.role == "leader"
         ]
         return max(leaders)[1] if leaders else None
+
+    def committed_offsets(self, partitions: Iterable[int]) -> dict[int, int]:
+        """Where the group would go on with these partitions."""
+        return {partition: self._committed.get(partition, 0) for partition in sorted(partitions)}
 
     def has_committed(self, ends: Mapping[int, int]) -> bool:
         """Whether the group has committed everything up to these offsets."""

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka import KafkaError, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from prometheus_client import CollectorRegistry, generate_latest
 
 from kafka_coop import CoopConsumer
@@ -117,12 +117,21 @@ class Member:
         """Polls and processes until told to stop; then leaves the group."""
         with self._consumer:
             while not stopping.is_set():
-                self._process(self._consumer.consume(_BATCH, _POLL))
+                self._process(self._poll())
                 if time.monotonic() >= self._next_report:
                     self._report_progress()
             self._report_progress()
             exposition = generate_latest(self._registry).decode()  # close() takes it all away
             self._outlet.report(Exposition(text=exposition))
+
+    def _poll(self) -> list[Message]:
+        try:
+            return self._consumer.consume(_BATCH, _POLL)
+        except KafkaException as error:
+            if error.args[0].fatal():
+                raise
+            self._outlet.report(Warned(text=error.args[0].str()))  # the next poll tries again
+            return []
 
     def _process(self, messages: list[Message]) -> None:
         """Journals before it returns, hence before the next poll can commit these."""

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kafka_coop.demo import delays
-from kafka_coop.demo.check import Positions, Verdict, first_of_each, judge, positions
+from kafka_coop.demo.check import Killed, Positions, Verdict, first_of_each, judge, positions
 from kafka_coop.demo.delays import Delays, Total
 from kafka_coop.demo.flights import parse_batch
 from kafka_coop.demo.journal import ENTRY
@@ -53,7 +53,7 @@ class Outcome:
     verdict: Verdict
     computed: Delays
     expected: Delays
-    killed: str | None
+    killed: Killed | None
 
     @property
     def passed(self) -> bool:
@@ -65,14 +65,14 @@ def outcome(
     rows: Sequence[bytes],
     published: Positions,
     journals: Mapping[str, NDArray[np.void]],
-    killed: str | None,
+    killed: Killed | None,
 ) -> Outcome:
     """Judges the journals by what was published."""
     at = {name: positions(j["partition"], j["offset"]) for name, j in journals.items()}
     everything = np.concatenate([np.empty(0, ENTRY), *journals.values()])
     once = everything[first_of_each(np.concatenate([np.empty(0, np.int64), *at.values()]))]
     return Outcome(
-        verdict=judge(published, at, killed=() if killed is None else (killed,)),
+        verdict=judge(published, at, killed=killed),
         computed=delays.of_entries(once),
         expected=Delays.of(parse_batch(rows)),
         killed=killed,
@@ -163,9 +163,9 @@ def _reasons(result: Outcome) -> str:
     reasons = []
     if result.killed is not None:
         reasons.append(
-            f"{verdict.repeated_after_kill:,} that {result.killed} had processed since its last"
-            " commit when it was killed"
+            f"{verdict.repeated_after_kill:,} that {result.killed.name} had processed since its"
+            " last commit when it was killed"
         )
     if others or not reasons:
-        reasons.append(f"{others:,} that a member had not committed when the group evicted it")
+        reasons.append(f"{others:,} that a member had not committed when their partition moved on")
     return ", ".join(reasons)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from kafka_coop.demo.check import end_offsets
+from kafka_coop.demo.check import Killed, end_offsets
 from kafka_coop.demo.crew import Crew, Ended, News
 from kafka_coop.demo.group import Group, State
 from kafka_coop.demo.narration import describe
@@ -32,13 +32,15 @@ class Scenario:
     """Directs the crew and the publisher, and takes in what the members tell.
 
     Attributes:
-        killed: The member that was killed; None before that.
+        killed: The member that was killed, once its process is over.
     """
 
     def __init__(
         self, crew: Crew, publisher: Publisher, group: Group, screen: Screen, *, began: float
     ) -> None:
-        self.killed: str | None = None
+        self.killed: Killed | None = None
+        self._victim: str | None = None
+        self._bereft: frozenset[int] = frozenset()
         self._crew = crew
         self._publisher = publisher
         self._group = group
@@ -81,14 +83,15 @@ class Scenario:
         self._until(lambda: self._group.leader() is not None, "a leader")
         victim = self._group.leader()
         assert victim is not None
-        pid, owned = self._group.members[victim].pid, sorted(self._group.members[victim].owned)
+        member = self._group.members[victim]
+        self._victim, self._bereft = victim, member.owned
         self._crew.kill(victim)
-        self.killed = victim
         self._group.ended(victim, State.KILLED)
         self._publisher.allow(1.0)
+        owned = ", ".join(map(str, sorted(self._bereft)))
         self._screen.say(
-            f"SIGKILL for {victim} (process {pid}), the group's leader, owner of"
-            f" {', '.join(map(str, owned))}. It can't say goodbye: its session has to end first."
+            f"SIGKILL for {victim} (process {member.pid}), the group's leader, owner of {owned}."
+            " It can't say goodbye: its session has to end first."
         )
         self._until(lambda: self._group.settled(3), "the other members to take over")
 
@@ -142,11 +145,15 @@ class Scenario:
 
     def _farewell(self, name: str, end: Ended) -> None:
         how = f"exit status {end.status}" if end.status >= 0 else f"signal {-end.status}"
-        if name != self.killed and (not end.expected or end.status != 0):
+        if name == self._victim:
+            # All it said has been heard, and nobody has its partitions yet: its session runs on.
+            committed = self._group.committed_offsets(self._bereft)
+            self.killed = Killed(name=name, committed=committed)
+        elif end.expected and end.status == 0:
+            self._group.ended(name, State.LEFT)
+        else:
             words = f": {end.last_words}" if end.last_words else ""
             raise PlayFailedError(f"{name} died unexpectedly ({how}){words}")
-        if name != self.killed:
-            self._group.ended(name, State.LEFT)
         number = self._group.members[name].number
         self._screen.tell(self._elapsed(), number, name, f"is gone    {how}")
 

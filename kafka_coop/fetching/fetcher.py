@@ -394,7 +394,6 @@ class Fetcher:
         self._consumer.incremental_assign(native_starts(starts))
         self._buffer.give_back(Partitions.of(starts))
         self._native += native_partitions(starts)
-        self._ledger.invalidate()
 
     def _halt(self, partitions: Partitions) -> None:
         """Has librdkafka stop fetching partitions, and holds back what it had handed over.

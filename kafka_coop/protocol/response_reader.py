@@ -199,16 +199,21 @@ def _array(length: Reader, smallest: int, element: Reader) -> Reader:
 
 
 def _text_or_bytes(kafka_type: str | None, *, flexible: bool, nullable: bool) -> tuple[int, Reader]:
-    """Returns how many bytes it takes at least, and its reader."""
+    """Returns how many bytes it takes at least, and its reader.
+
+    Null where Kafka has none counts as empty: so librdkafka's mock cluster answers a JoinGroup,
+    a SyncGroup or a FindCoordinator that it refuses, and the error is what matters there.
+    """
     text = kafka_type == "string"
     if not text and kafka_type != "bytes":
         raise TypeError(f"no reader for kio's type {kafka_type!r}")
     length = _compact_length if flexible else read_int16 if text else read_int32
+    empty: str | bytes = "" if text else b""
 
     def read(data: bytes, at: int) -> tuple[str | bytes | None, int]:
         size, begin = length(data, at)
-        if size == -1 and nullable:
-            return None, begin
+        if size == -1:
+            return (None if nullable else empty), begin
         end = begin + size
         if size < 0 or end > len(data):
             raise lying(data, at, size)

@@ -6,6 +6,7 @@ python -m kafka_coop.simulation.check --seeds N --first K
 from __future__ import annotations
 
 import argparse
+import gc
 import multiprocessing
 import os
 import sys
@@ -87,11 +88,20 @@ def main(argv: Iterable[str] | None = None) -> int:
 def _verdicts(seeds: range, jobs: int) -> Iterable[tuple[int, Verdict]]:
     """In the order of the seeds, however many processes work on them."""
     if jobs <= 1:
+        _prepare()
         yield from map(check_seed, seeds)
         return
     context = multiprocessing.get_context("spawn")
-    with context.Pool(jobs) as pool:
+    with context.Pool(jobs, initializer=_prepare) as pool:
         yield from pool.imap(check_seed, seeds, chunksize=20)
+
+
+def _prepare() -> None:
+    """A world is garbage all at once, when its run is over: looking for some before is a waste.
+
+    It costs a tenth of the time at the default threshold.
+    """
+    gc.set_threshold(200_000)
 
 
 if __name__ == "__main__":

@@ -38,12 +38,15 @@ def test_every_record_is_counted(
     processed: dict[str, list[tuple[int, int]]],
     data: st.DataObject,
 ) -> None:
-    killed = data.draw(st.sets(st.sampled_from(sorted(processed))))
+    name = data.draw(st.sampled_from(sorted(processed)))
+    committed = data.draw(st.dictionaries(st.integers(0, 2), st.integers(0, 5)))
     verdict = judge(
-        at(*published), {name: at(*pairs) for name, pairs in processed.items()}, killed=killed
+        at(*published),
+        {name: at(*pairs) for name, pairs in processed.items()},
+        killed=Killed(name=name, committed=committed),
     )
     times = Counter(pair for pairs in processed.values() for pair in pairs)
-    of_killed = {pair for name in killed for pair in processed[name]}
+    of_killed = {(p, o) for p, o in processed[name] if o >= committed.get(p, 99)}
     repeats = {pair: n - 1 for pair, n in times.items() if pair in published}
     assert verdict.published == len(published)
     assert verdict.processed == len(repeats)
@@ -64,9 +67,16 @@ def test_a_record_from_nowhere_is_as_bad() -> None:
 
 
 def test_repeats_are_what_at_least_once_allows() -> None:
-    verdict = judge(at((0, 0)), {"a": at((0, 0)), "b": at((0, 0), (0, 0))}, killed={"a"})
+    verdict = judge(at((0, 0)), {"a": at((0, 0)), "b": at((0, 0), (0, 0))})
     assert verdict.at_least_once
-    assert (verdict.repeated, verdict.repeated_after_kill) == (2, 2)
+    assert (verdict.repeated, verdict.repeated_after_kill) == (2, 0)
+
+
+def test_what_the_killed_member_had_committed_is_not_its_repeat() -> None:
+    twice = {"a": at((0, 0), (0, 1), (1, 0)), "b": at((0, 0), (0, 1), (1, 0))}
+    killed = Killed(name="a", committed={0: 1})
+    verdict = judge(at((0, 0), (0, 1), (1, 0)), twice, killed=killed)
+    assert (verdict.repeated, verdict.repeated_after_kill) == (3, 1)
 
 
 @given(st.lists(few_places))

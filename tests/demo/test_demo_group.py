@@ -119,6 +119,7 @@ def test_commits_only_count_forwards() -> None:
     assert group.has_committed({0: 5, 1: 2})
     assert not group.has_committed({0: 5, 1: 2, 2: 1})
     assert group.committed == 7
+    assert group.committed_offsets({0, 2}) == {0: 5, 2: 0}
 
 
 @pytest.mark.parametrize(

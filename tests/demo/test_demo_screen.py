@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
 from kafka_coop.demo import results
-from kafka_coop.demo.check import position
+from kafka_coop.demo.check import Killed, position
 from kafka_coop.demo.delays import Delays, Total
 from kafka_coop.demo.flights import Flight, parse
 from kafka_coop.demo.group import Group, State
@@ -165,7 +165,7 @@ def judged(rows: list[bytes], *, first: range, second: range) -> Outcome:
     flights = [parse(row) for row in rows]
     published = np.array([position(0, offset) for offset in range(len(rows))], np.int64)
     journals = {"member-1": journal(0, first, flights), "member-2": journal(0, second, flights)}
-    return outcome(rows, published, journals, "member-1")
+    return outcome(rows, published, journals, Killed(name="member-1", committed={0: 45}))
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -177,7 +177,8 @@ def test_a_run_that_repeats_passes(rows: list[bytes], width: int) -> None:
     )
     words = " ".join(text.split())
     assert "100 flights published, 100 processed at least once, 0 lost, 20 repeated" in words
-    assert "20 that member-1 had processed since its last commit" in words
+    assert "15 that member-1 had processed since its last commit" in words
+    assert "5 that a member had not committed" in words
     assert "PASSED after 31.4 s" in words
 
 

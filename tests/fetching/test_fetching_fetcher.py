@@ -284,25 +284,34 @@ class TestAssignment:
             found = offsets(messages)
         assert {of: found[of] for of in kept} == {of: list(range(500)) for of in kept}
 
-    def test_adding_twice_is_refused_and_changes_nothing(self, kafka: EmbeddedKafka) -> None:
-        topic = Topic(kafka, partitions=2, records=2)
-        with fetcher_of(kafka) as fetcher:
-            fetcher.add(topic.at(0, 0))
-            with pytest.raises(KafkaException) as refused:
-                fetcher.add(topic.at(1))
-            assert refused.value.args[0].code() == KafkaError._CONFLICT
-            assert fetcher.assignment() == topic.only(0)
-            assert offsets(read(fetcher, 2)) == {topic[0]: [0, 1]}
-
-    def test_removing_what_is_not_fetched_is_refused_and_changes_nothing(
-        self, kafka: EmbeddedKafka
+    @pytest.mark.parametrize("held", [False, True])
+    def test_adding_twice_is_refused_and_changes_nothing(
+        self, kafka: EmbeddedKafka, held: bool
     ) -> None:
         topic = Topic(kafka, partitions=2, records=2)
         with fetcher_of(kafka) as fetcher:
             fetcher.add(topic.at(0, 0))
-            with pytest.raises(KafkaException):
-                fetcher.remove(topic.all)
+            fetcher.hold(held)
+            with pytest.raises(KafkaException) as refused:
+                fetcher.add(topic.at(1))
+            assert refused.value.args[0].code() == KafkaError._CONFLICT
             assert fetcher.assignment() == topic.only(0)
+            fetcher.hold(False)
+            assert offsets(read(fetcher, 2)) == {topic[0]: [0, 1]}
+
+    @pytest.mark.parametrize("held", [False, True])
+    def test_removing_what_is_not_fetched_is_refused_and_changes_nothing(
+        self, kafka: EmbeddedKafka, held: bool
+    ) -> None:
+        topic = Topic(kafka, partitions=2, records=2)
+        with fetcher_of(kafka) as fetcher:
+            fetcher.add(topic.at(0, 0))
+            fetcher.hold(held)
+            with pytest.raises(KafkaException) as refused:
+                fetcher.remove(topic.all)
+            assert refused.value.args[0].code() == KafkaError._INVALID_ARG
+            assert fetcher.assignment() == topic.only(0)
+            fetcher.hold(False)
             assert offsets(read(fetcher, 2)) == {topic[0]: [0, 1]}
 
     def test_discard_removes_everything(self, kafka: EmbeddedKafka) -> None:

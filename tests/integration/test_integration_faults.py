@@ -4,23 +4,12 @@ from __future__ import annotations
 
 import itertools
 from datetime import timedelta
-from typing import get_args
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from integration_support import (
-    Cluster as AnyCluster,
-)
-from integration_support import (
-    Member,
-    code,
-    members,
-    pairs,
-    publish,
-    shared,
-    unique,
-    until,
-)
+from integration_support import Cluster as AnyCluster
+from integration_support import Member, code, members, pairs, publish, shared, unique, until
 
 from kafka_coop.assignors import CooperativeSticky
 from kafka_coop.kafka_errors import AssignorException, FencedException
@@ -358,15 +347,15 @@ class Faulty(CooperativeSticky):
             raise ZeroDivisionError("on_assignment")
         super().on_assignment(assignment, metadata)
 
-    def assign(self, cluster: Cluster, group: GroupSubscription) -> GroupAssignment:
-        fault, self.fault = self.fault, None
-        (topic,) = cluster.partitions
-        someone = sorted(group)[0]
+    def assign(self, cluster: Cluster, group: GroupSubscription) -> Any:
+        fault, someone, (topic,) = self.fault, min(group), cluster.partitions
+        if fault != "on_assignment":
+            self.fault = None
         match fault:
             case "raises":
                 raise ZeroDivisionError("assign")
             case "none":
-                return None  # type: ignore[return-value]  # nonsense is the point
+                return None
             case "strangers":
                 return {"nobody": Assignment(partitions=Partitions({topic: [0]}))}
             case "unknown partitions":
@@ -374,14 +363,28 @@ class Faulty(CooperativeSticky):
             case "unknown topics":
                 return {someone: Assignment(partitions=Partitions({"elsewhere": [0]}))}
             case "no values":
-                return {someone: 7}  # type: ignore[dict-item]  # the same
+                return {someone: 7}
         return super().assign(cluster, group)
 
 
-FAULTS = ["raises", "none", "strangers", "unknown partitions", "unknown topics", "no values"]
+@pytest.mark.parametrize("fault", ["strangers", "unknown partitions", "unknown topics"])
+def test_what_a_plan_has_no_right_to_say_is_left_out_and_logged(
+    embedded: EmbeddedKafka, fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = unique("t")
+    embedded.create_topic(topic, partitions=2)
+    member = Member(embedded, unique("g"), topic, assignors=[Faulty(fault)])
+    with members(member):
+        until(lambda: member.calls("assigned") == [()], member)
+        assert "of the plan" in caplog.text
+        member.consumer.enforce_rebalance("the assignor is mended")
+        works(embedded, topic, member)
+        assert not member.raised
 
 
-@pytest.mark.parametrize("fault", [*FAULTS, "subscription_user_data", "on_assignment"])
+@pytest.mark.parametrize(
+    "fault", ["raises", "none", "no values", "subscription_user_data", "on_assignment"]
+)
 def test_the_group_survives_a_faulty_assignor(embedded: EmbeddedKafka, fault: str) -> None:
     topic = unique("t")
     embedded.create_topic(topic, partitions=2)
@@ -449,6 +452,3 @@ def test_a_user_strategy_of_the_eager_protocol(embedded: EmbeddedKafka) -> None:
         until(lambda: member.count("assigned") == 2, member)
         both = pairs([TopicPartition(topic, 0), TopicPartition(topic, 1)])
         assert member.told == [("assigned", both), ("revoked", both), ("assigned", both)]
-
-
-assert "OffsetFetch" in get_args(Api)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from integration_support import Member, members, publish, shared, until
 
-from kafka_coop.testing.embedded import EmbeddedKafka
+from kafka_coop.testing.embedded import Api, EmbeddedKafka
 
-KAFKA_1_0 = {
+KAFKA_1_0: dict[Api, int] = {
     "ListOffsets": 2,
     "Metadata": 5,
     "OffsetCommit": 3,
