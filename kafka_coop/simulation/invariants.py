@@ -111,6 +111,8 @@ class Watcher:
         owners: Partition -> the processes whose users own it.
         delivered: Partition -> how far it was ever delivered, by anyone.
         reborn: Topics that were deleted once.
+        metadata_lagged: A broker's metadata once lagged behind. A member with patterns that asks it
+            takes a new topic for gone, and revokes what it is given back a little later.
         held_back_polls: How often a poll found the lease over.
         deliveries: How often records of a partition were handed out.
     """
@@ -119,6 +121,7 @@ class Watcher:
         self.owners: dict[TopicPartition, list[Process]] = {}
         self.delivered: dict[TopicPartition, int] = {}
         self.reborn: set[str] = set()
+        self.metadata_lagged = False
         self.held_back_polls = 0
         self.deliveries = 0
         self._committed: dict[TopicPartition, int] = {}
@@ -241,7 +244,7 @@ class Watcher:
         member = process.member
         if member.protocol is RebalanceProtocol.EAGER or member.state is State.LEAVING:
             return
-        if record.resubscribed:
+        if record.resubscribed or self.metadata_lagged:
             return
         needless = [p for p in partitions & record.granted if p.topic not in self.reborn]
         if needless:

@@ -167,6 +167,7 @@ class World:
             case ft.FailBroker():
                 self._fail_broker(fault)
             case ft.HoldMetadata(node_id=node_id, seconds=seconds):
+                self.watcher.metadata_lagged = True
                 self.cluster.hold_metadata(node_id)
                 self.agenda.after(seconds, self.cluster.release_metadata, node_id)
             case _:

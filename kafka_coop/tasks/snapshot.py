@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable
 from typing import TypeVar, assert_never
 
 from kafka_coop.errors import ConfigurationError
@@ -74,22 +74,17 @@ class Snapshot:
         """The able clients with state of the task, ascending."""
         return [c for c in self._ranks[t] if self.threads[c]]
 
-    def closest(self, t: int, barred: Set[int] = frozenset()) -> list[int] | None:
+    def closest(self, t: int) -> list[int] | None:
         """The able clients that none is closer than, ascending. None: every able client.
 
-        Args:
-            t: The task.
-            barred: Clients that are out of the question, and not counted in "every".
+        Nobody lacks more than who has no state, so only clients that have some are looked at.
         """
-        absent = self.absent[t]
         ranks = {c: rank for c, rank in self._ranks[t].items() if self.threads[c]}
-        best = min((rank for c, rank in ranks.items() if c not in barred), default=absent)
-        if best < absent:  # only those with state can be: no need to look at all clients
-            found = [c for c, rank in ranks.items() if rank == best and c not in barred]
-            return None if len(found) == len(self.able) else found
-        if all(rank == absent for rank in ranks.values()):
-            return None if not barred else [c for c in self.able if c not in barred]
-        return [c for c in self.able if self.rank(t, c) == absent and c not in barred]
+        best = min(ranks.values(), default=self.absent[t])
+        if best == self.absent[t]:
+            return None
+        found = [c for c, rank in ranks.items() if rank == best]
+        return None if len(found) == len(self.able) else found
 
     def _read(self, c: int, client: TaskClient) -> None:
         named = dict.fromkeys(client.active | client.standby, UnknownLag()) | dict(client.lags)

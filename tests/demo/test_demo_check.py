@@ -8,7 +8,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_coop.demo.check import Positions, end_offsets, first_of_each, judge, position, positions
+from kafka_coop.demo.check import (
+    Killed,
+    Positions,
+    end_offsets,
+    first_of_each,
+    judge,
+    position,
+    positions,
+)
 
 places = st.tuples(st.integers(0, 2**15 - 1), st.integers(0, 2**48 - 1))
 few_places = st.tuples(st.integers(0, 2), st.integers(0, 4))

@@ -3,7 +3,8 @@
     python tests/simulation/mutations/mutate.py [--only TEXT] [--jobs N] [--seeds N]
 
 Each fault has to be caught: by the simulation of random schedules, or else by the tests of what
-it has found before, or by the membership's own. The last line says `caught C of N`; the exit status is 1 where one was not.
+it has found before, or by the membership's own. The last line says `caught C of N`; the exit
+status is 1 where one was not.
 """
 
 from __future__ import annotations

@@ -1,0 +1,162 @@
+"""Calls from many threads at once, and user code that lets nobody else run."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from integration_support import (
+    Cluster,
+    Member,
+    code,
+    in_background,
+    members,
+    publish,
+    shared,
+    unique,
+    until,
+)
+
+from kafka_coop.testing import EmbeddedKafka
+from kafka_coop.turns import TurnLock
+
+CALLS = 400
+"""Of each kind, in each thread."""
+
+DOCUMENTED = {
+    KafkaError._STATE,  # a partition that has just been taken away
+    KafkaError._NO_OFFSET,
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError._TIMED_OUT,
+}
+
+
+def test_every_call_from_every_thread_while_the_group_rebalances(cluster: Cluster) -> None:
+    topic, group = unique("t"), unique("g")
+    cluster.create_topic(topic, partitions=4)
+    publish(cluster, topic, 200, 0, 1, 2, 3)
+    member = Member(cluster, group, topic, session_timeout_ms=1400, auto_commit_interval_ms=20)
+    there = [TopicPartition(topic, p) for p in range(4)]
+    consumer = member.consumer
+    calls: list[Callable[[], object]] = [
+        lambda: consumer.position(there),
+        lambda: (consumer.pause(there[:1]), consumer.resume(there[:1])),
+        lambda: consumer.seek(TopicPartition(topic, 1, 5)),
+        consumer.assignment,
+        lambda: consumer.commit(offsets=[TopicPartition(topic, 2, 1)]),
+        lambda: consumer.commit(asynchronous=False),
+        lambda: consumer.committed(there, timeout=10),
+        lambda: (consumer.memberid(), consumer.consumer_group_metadata(), consumer.subscription()),
+        lambda: consumer.get_watermark_offsets(there[3], cached=True),
+        lambda: [*member.registry.collect()],
+        lambda: consumer.poll(0.001),
+        lambda: consumer.consume(10, 0.001),
+    ]
+    wrong: list[BaseException] = []
+    left = threading.Semaphore(0)
+
+    def hammer(call: Callable[[], object]) -> None:
+        try:
+            for _ in range(CALLS):
+                try:
+                    call()
+                except KafkaException as error:
+                    if code(error) not in DOCUMENTED:
+                        raise
+        except BaseException as error:  # noqa: BLE001  # told below
+            wrong.append(error)
+        finally:
+            left.release()
+
+    with members(member), in_background(member.step):
+        until(lambda: len(member.owned) == 4)
+        other = Member(cluster, group, topic, session_timeout_ms=1400)
+        with members(other), in_background(other.step):
+            threads = [threading.Thread(target=hammer, args=(call,)) for call in calls]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(60)
+                assert not thread.is_alive(), "a deadlock"
+        assert not wrong
+        until(lambda: len(member.owned) == 4)
+        assert not member.raised
+
+
+def test_a_lock_that_is_taken_again_and_again_lets_others_in() -> None:
+    lock, done = TurnLock(), threading.Event()
+
+    def greedy() -> None:
+        while not done.is_set():
+            with lock:
+                pass
+            lock.take_turn()
+
+    with in_background(greedy):
+        for _ in range(200):
+            with lock:
+                pass
+        assert lock.try_within(5)
+        lock.release()
+        done.set()
+    with lock:
+        assert not _elsewhere(partial(lock.try_within, 0.01))
+
+
+def _elsewhere(call: Callable[[], bool]) -> bool:
+    answers: list[bool] = []
+    thread = threading.Thread(target=lambda: answers.append(call()))
+    thread.start()
+    thread.join()
+    return answers[0]
+
+
+@pytest.mark.parametrize("seconds", [0.4, 1.6], ids=["within the session", "beyond it"])
+def test_user_code_that_holds_the_interpreter(cluster: Cluster, seconds: float) -> None:
+    """A C extension that keeps the GIL silences heartbeats, and nothing else.
+
+    Within the session nobody notices. Beyond it the group goes on without the member, whose
+    lease is over by then: it delivers nothing before it has heard of its loss.
+    """
+    topic, group = unique("t"), unique("g")
+    cluster.create_topic(topic, partitions=2)
+    publish(cluster, topic, 3, 0, 1)
+    member = Member(cluster, group, topic)
+    libc = ctypes.PyDLL(None)  # keeps the GIL while it calls, as CDLL does not
+    with members(member):
+        until(lambda: len(member.records) == 6, member)
+        publish(cluster, topic, 1, 0, 1)
+        assert libc.usleep(int(seconds * 1e6)) == 0
+        until(lambda: len(member.records) == 8, member)
+        shared(topic, 2, member)
+        publish(cluster, topic, 1, 0, 1)
+        until(lambda: len(member.records) == 10, member)
+        if seconds < 1:
+            assert member.told == [("assigned", ((topic, 0), (topic, 1)))]
+        member.consumer.commit(asynchronous=False)
+
+
+def test_many_consumers_in_one_process(embedded: EmbeddedKafka) -> None:
+    """Trap 7 (aiokafka#1175): no state is shared between assignors, whatever they subscribe to."""
+    topics = [unique("t") for _ in range(3)]
+    for topic in topics:
+        embedded.create_topic(topic, partitions=4)
+    group = unique("g")
+    choices = [topics[:1], topics[1:], topics, topics[2:]]
+    made = [
+        Member(embedded, group, *choice, session_timeout_ms=2000)
+        for choice in itertools.islice(itertools.cycle(choices), 8)
+    ]
+    everything = sorted((topic, p) for topic in topics for p in range(4))
+    with ExitStack() as stack:
+        stack.enter_context(members(*made))
+        until(lambda: sorted(pair for m in made for pair in m.owned) == everything, *made)
+        for member, choice in zip(made, itertools.cycle(choices), strict=False):
+            assert {topic for topic, _ in member.owned} <= set(choice)
+            assert member.balance() == member.owned
