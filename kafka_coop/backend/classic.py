@@ -198,6 +198,7 @@ class ClassicBackend:
             read_committed=self._config.read_committed,
             tell=self._handle,
             owns=self._member.owns,
+            giving_up=lambda: self._member.giving_up,
             found=self.mailbox.put,
         )
         self._loop = asyncio.get_running_loop()

@@ -42,6 +42,7 @@ class Errands:
     Args:
         tell: Gives the member an event.
         owns: Whether a commit of a partition is this member's to make.
+        giving_up: Whether the user's thread is giving partitions up, and the group may wait.
         found: Takes starting positions as they are found.
     """
 
@@ -55,6 +56,7 @@ class Errands:
         read_committed: bool,
         tell: Callable[[Event], None],
         owns: Callable[[TopicPartition], bool],
+        giving_up: Callable[[], bool],
         found: Callable[[StartsFound], None],
     ) -> None:
         self._brokers = brokers
@@ -64,6 +66,7 @@ class Errands:
         self._read_committed = read_committed
         self._tell = tell
         self._owns = owns
+        self._giving_up = giving_up
         self._found = found
         self._one_commit = asyncio.Lock()
         self._commits: list[Commit] = []
@@ -128,9 +131,22 @@ class Errands:
                         member_id=identity.member_id,
                     )
                 )
+                if self._holds_up_the_round(commit):
+                    commit.give_up(commit.refusal)
             case Next.AGAIN:
                 pass
         await self._pause(commit.attempts)
+
+    def _holds_up_the_round(self, commit: Commit) -> bool:
+        """Whether to wait for the round's end would be to wait for ourselves (KAFKA-14024).
+
+        A coordinator that takes no commits while members join (Kafka's does, librdkafka's mock
+        does not) would refuse this one until the round is over, and the round is not over
+        before this member has given up what it is to give up, and joined. What is not
+        committed then is processed again.
+        """
+        refused = commit.refusal is ErrorCode.rebalance_in_progress
+        return refused and self._giving_up() and commit.attempts > 1
 
     async def _until_commits_are_open(self) -> None:
         """While a member is between two generations the coordinator takes no commit."""
@@ -273,8 +289,9 @@ class Errands:
         return self._standing.coordinator
 
     async def _pause(self, attempt: int) -> None:
+        """A backoff, cut short by whatever may be what was waited for."""
         s = self._settings
-        await asyncio.sleep(
+        await self._standing.wait(
             backoff(attempt, base=s.retry_backoff, cap=s.retry_backoff_max, seed=s.seed)
         )
 

@@ -26,6 +26,7 @@ from kafka_coop.membership.states import CELLS, MEMBER, State
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.types import NO_GENERATION, GroupMetadata, TopicPartition
 
+_GIVING_UP = frozenset({State.PREPARING, State.ADOPTING, State.LEAVING})
 _QUIET = frozenset({State.UNSUBSCRIBED, State.UNJOINED, State.STABLE, State.CLOSED})
 
 _PLANNED = frozenset({State.LEADING, State.SYNCING, State.ADOPTING, State.STABLE})
@@ -84,15 +85,22 @@ class Member(Joining, Leaving):
         """Whether work for the user's thread may come at any moment."""
         return self.state not in _QUIET or self._pulse.announced
 
+    @property
+    def giving_up(self) -> bool:
+        """Whether the user's thread is giving partitions up, and others may wait for it."""
+        return self.state in _GIVING_UP
+
     def owns(self, partition: TopicPartition) -> bool:
         """Whether a commit of this partition is ours to make.
 
         Topics that are not subscribed to are nobody's in this group: a user may keep
         offsets of their own there.
         """
-        if partition.topic not in self.topics:
-            return True
-        return self.generation != NO_GENERATION and partition in self.owned
+        if partition in self.owned:
+            # Also where its topic is not subscribed to any more: evicted before it was given
+            # up, it would else be committed without a generation, past whoever has it now.
+            return self.generation != NO_GENERATION
+        return partition.topic not in self.topics
 
     # --- the user --------------------------------------------------------------------------
 

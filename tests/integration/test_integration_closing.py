@@ -69,10 +69,13 @@ def is_parked(member: Member) -> bool:
 
 
 def test_while_the_join_is_parked(embedded: EmbeddedKafka) -> None:
-    """The mock waits five seconds for members here; LeaveGroup goes out all the same."""
+    """The mock waits five seconds for members here; LeaveGroup goes out all the same.
+
+    Unlike Kafka it takes no commits meanwhile, and close would try until its patience ends.
+    """
     topic, group = unique("t"), unique("g")
     embedded.create_topic(topic, partitions=2)
-    first = Member(embedded, group, topic, session_timeout_ms=6000)
+    first = Member(embedded, group, topic, session_timeout_ms=6000, enable_auto_commit=False)
     shared(topic, 2, first)
     second = Member(embedded, group, topic, session_timeout_ms=6000)
     until(lambda: is_parked(first), first, second)

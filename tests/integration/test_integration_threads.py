@@ -46,7 +46,8 @@ def test_every_call_from_every_thread_while_the_group_rebalances(cluster: Cluste
     consumer = member.consumer
     calls: list[Callable[[], object]] = [
         lambda: consumer.position(there),
-        lambda: (consumer.pause(there[:1]), consumer.resume(there[:1])),
+        lambda: consumer.pause(there[:1]),
+        lambda: consumer.resume(there[:1]),
         lambda: consumer.seek(TopicPartition(topic, 1, 5)),
         consumer.assignment,
         lambda: consumer.commit(offsets=[TopicPartition(topic, 2, 1)]),

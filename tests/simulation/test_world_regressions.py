@@ -166,6 +166,13 @@ def test_a_bug_does_not_come_back(make: Callable[[], Scenario]) -> None:
     assert not verdict.violated, verdict.text
 
 
+@pytest.mark.parametrize("seed", [11221, 11819])
+def test_an_evicted_member_commits_nothing_of_a_topic_it_has_unsubscribed(seed: int) -> None:
+    """Its last commit was sent again, without a generation, and an empty group took it."""
+    verdict = run(random_scenario(seed))
+    assert not verdict.violated, verdict.text
+
+
 @pytest.mark.parametrize("seed", [4250, 6250])
 def test_syncing_is_no_sign_of_life(seed: int) -> None:
     """The broker does not restart the session of who syncs late: nor may the lease begin anew."""

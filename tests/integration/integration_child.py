@@ -1,0 +1,65 @@
+"""A member in a process of its own: ``python integration_child.py '{"bootstrap": …}'``.
+
+Says what happens on stdout, one JSON list a line; ends when its stdin is closed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import sys
+import threading
+from typing import Any
+
+from confluent_kafka import KafkaException
+from prometheus_client import CollectorRegistry
+
+from kafka_coop import CoopConsumer
+
+
+def say(*what: Any) -> None:
+    print(json.dumps(what), flush=True)
+
+
+def main() -> None:
+    job = json.loads(sys.argv[1])
+    consumer = CoopConsumer(job["config"], registry=CollectorRegistry())
+    stop = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+
+    def tell(kind: str) -> Any:
+        return lambda _, partitions: say(kind, [[p.topic, p.partition] for p in partitions])
+
+    consumer.subscribe(
+        job["topics"], on_assign=tell("assigned"), on_revoke=tell("revoked"), on_lost=tell("lost")
+    )
+    say("started")
+    try:
+        while not stop.is_set():
+            with contextlib.suppress(KafkaException):
+                step(consumer, job["how"])
+    except KeyboardInterrupt:
+        say("interrupted")
+    finally:
+        consumer.close()
+        say("closed")
+
+
+def step(consumer: CoopConsumer, how: str) -> None:
+    """poll: in short steps. blocked, consume: until something comes, or a signal."""
+    match how:
+        case "poll":
+            messages = [consumer.poll(0.02)]
+        case "blocked":
+            messages = [consumer.poll()]
+        case _:
+            messages = list(consumer.consume(1000))
+    for message in messages:
+        if message is not None and message.error() is None:
+            say("record", message.topic(), message.partition(), message.offset())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,257 @@
+"""Members in processes of their own: killed, stopped, interrupted, forked."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from integration_support import (
+    PATIENCE,
+    Cluster,
+    Member,
+    members,
+    publish,
+    settings,
+    shared,
+    unique,
+    until,
+)
+
+from kafka_coop.testing import EmbeddedKafka
+
+_CHILD = Path(__file__).with_name("integration_child.py")
+
+
+class Child:
+    """A member in a process of its own.
+
+    Attributes:
+        said: What it said, with the moment it was heard.
+    """
+
+    def __init__(
+        self, cluster: Cluster, group: str, topic: str, how: str = "poll", **config: Any
+    ) -> None:
+        job = {"config": settings(cluster, group, **config), "topics": [topic], "how": how}
+        self.said: list[tuple[float, list[Any]]] = []
+        self.process = subprocess.Popen(
+            [sys.executable, str(_CHILD), json.dumps(job)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.said.append((time.monotonic(), json.loads(line)))
+
+    def heard(self, kind: str) -> list[list[Any]]:
+        return [said for _, said in list(self.said) if said[0] == kind]
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def end(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        try:
+            self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._reader.join()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+    @property
+    def owned(self) -> list[tuple[str, int]]:
+        owned: set[tuple[str, int]] = set()
+        for _, (kind, *rest) in list(self.said):
+            if kind == "assigned":
+                owned |= {(t, p) for t, p in rest[0]}
+            elif kind in ("revoked", "lost"):
+                owned -= {(t, p) for t, p in rest[0]}
+        return sorted(owned)
+
+
+@contextmanager
+def child(cluster: Cluster, group: str, topic: str, **options: Any) -> Iterator[Child]:
+    made = Child(cluster, group, topic, **options)
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+def test_a_killed_member_is_missed_and_its_work_done_again(cluster: Cluster) -> None:
+    """Crash, then restart: everything is read, and what was committed is not read again."""
+    topic, group = unique("t"), unique("g")
+    cluster.create_topic(topic, partitions=4)
+    publish(cluster, topic, 5, 0, 1, 2, 3)
+    survivor = Member(cluster, group, topic)
+    with members(survivor), child(cluster, group, topic, auto_commit_interval_ms=20) as victim:
+        until(lambda: len(victim.owned) == 2 and len(survivor.owned) == 2, survivor)
+        publish(cluster, topic, 5, 0, 1, 2, 3)
+        theirs = victim.owned
+        until(lambda: len(victim.heard("record")) >= 10, survivor)
+        victim.send(signal.SIGKILL)
+        shared(topic, 4, survivor)
+        everything = {(topic, p, o) for p in range(4) for o in range(10)}
+
+        def all_read() -> bool:
+            read = {(t, p, o) for _, t, p, o in victim.heard("record")} | {*survivor.records}
+            return read == everything
+
+        until(all_read, survivor)
+        assert not survivor.calls("lost")
+        taken = {pair for call in survivor.calls("revoked") for pair in call}
+        assert taken <= {*theirs}  # its own were not disturbed by the crash
+        with child(cluster, group, topic) as restarted:
+            until(lambda: len(restarted.owned) == 2, survivor)
+            publish(cluster, topic, 1, 0, 1, 2, 3)
+            until(lambda: len(restarted.heard("record")) >= 2, survivor)
+            assert {o for _, _, _, o in restarted.heard("record")} == {10}
+
+
+@pytest.mark.parametrize("how", ["blocked", "consume"])
+def test_ctrl_c_interrupts_a_blocked_call(embedded: EmbeddedKafka, how: str) -> None:
+    """And what consume had gathered is neither lost nor committed."""
+    topic, group = unique("t"), unique("g")
+    embedded.create_topic(topic)
+    with child(embedded, group, topic, how=how) as process:
+        until(lambda: bool(process.owned))
+        publish(embedded, topic, 3, 0)
+        read = 3 if how == "blocked" else 0
+        until(lambda: len(process.heard("record")) == read)
+        if how == "consume":
+            # It has taken the three out of librdkafka when its fetches are at the end of the log.
+            embedded.track_requests()
+            until(lambda: sum(r.api == "Fetch" for r in embedded.requests()) > 5)
+        process.send(signal.SIGINT)
+        assert process.process.wait(PATIENCE) == 0
+        until(lambda: bool(process.heard("closed")))
+        assert process.heard("interrupted")
+    after = Member(embedded, group, topic)
+    with members(after):
+        publish(embedded, topic, 1, 0)
+        until(lambda: len(after.records) >= 4 - read, after)
+        assert [o for _, _, o in after.records] == list(range(read, 4))
+
+
+@pytest.mark.parametrize("moment", ["at once", "joining", "in the group"])
+def test_sigterm_leaves_promptly_in_every_state(cluster: Cluster, moment: str) -> None:
+    topic, group = unique("t"), unique("g")
+    cluster.create_topic(topic, partitions=2)
+    member = Member(cluster, group, topic, session_timeout_ms=10_000)
+    with members(member):
+        shared(topic, 2, member)
+        with child(cluster, group, topic) as process:
+            match moment:
+                case "at once":
+                    until(lambda: bool(process.heard("started")))
+                case "joining":
+                    until(lambda: member.count("revoked") > 0, member)
+                case _:
+                    until(lambda: len(process.owned) == 1, member)
+            process.send(signal.SIGTERM)
+            until(lambda: process.process.poll() is not None, member)
+            assert process.process.returncode == 0
+            # A member that has not left is missed after its session, ten seconds from now.
+            until(lambda: len(member.owned) == 2, member, within=9)
+
+
+def test_a_stopped_member_delivers_nothing_before_it_hears_of_its_loss(kafka: Cluster) -> None:
+    """SIGSTOP for longer than the session, then SIGCONT: the lease of invariant 1."""
+    topic, group = unique("t"), unique("g")
+    kafka.create_topic(topic, partitions=2)
+    with child(kafka, group, topic) as zombie:
+        until(lambda: len(zombie.owned) == 2)
+        publish(kafka, topic, 2, 0, 1)
+        until(lambda: len(zombie.heard("record")) == 4)
+        heir = Member(kafka, group, topic)
+        with members(heir):
+            until(lambda: len(heir.owned) == 1 and len(zombie.owned) == 1, heir)
+            zombie.send(signal.SIGSTOP)
+            try:
+                publish(kafka, topic, 5, 0, 1)
+                shared(topic, 2, heir)
+                until(lambda: {(p, o) for _, p, o in heir.records} >= _from(2, 7), heir)
+            finally:
+                silent_until = len(zombie.said)
+                zombie.send(signal.SIGCONT)
+            until(lambda: bool(zombie.heard("lost")), heir)
+            after = [said for _, said in zombie.said[silent_until:]]
+            assert after[0][0] == "lost", after
+            until(lambda: len(zombie.owned) == 1 and len(heir.owned) == 1, heir)
+
+
+def _from(first: int, end: int) -> set[tuple[int, int]]:
+    """What the member that was stopped had not read, of the partition that it owned."""
+    return {(p, o) for p in (0, 1) for o in range(first, end)}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+@pytest.mark.parametrize("dropped", [False, True], ids=["used", "collected"])
+def test_a_fork_makes_the_childs_copy_unusable(embedded: EmbeddedKafka, dropped: bool) -> None:
+    topic = unique("t")
+    embedded.create_topic(topic, partitions=2)
+    member = Member(embedded, unique("g"), topic)
+    with members(member):
+        shared(topic, 2, member)
+        listening, speaking = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            _in_the_child(member, speaking, dropped=dropped)
+        os.close(speaking)
+        with os.fdopen(listening) as said:
+            killer = threading.Timer(PATIENCE, os.kill, (pid, signal.SIGKILL))
+            killer.start()
+            answer = said.read()
+            _, status = os.waitpid(pid, 0)
+            killer.cancel()
+        assert status == 0, "the child hung"
+        assert answer.startswith("RuntimeError RuntimeError RuntimeError closed")
+        assert "fork" in answer
+        publish(embedded, topic, 1, 0, 1)
+        until(lambda: len(member.records) == 2, member)  # the parent's goes on
+        assert not member.calls("lost")
+
+
+def _in_the_child(member: Member, speaking: int, *, dropped: bool) -> None:
+    """Never returns: the child must not run the parent's tests."""
+    said = []
+    text = ""
+    calls: list[Callable[[], object]] = [
+        lambda: member.consumer.poll(0),
+        lambda: member.consumer.consume(1, 0),
+        lambda: member.consumer.commit(),
+    ]
+    try:
+        for call in calls:
+            try:
+                call()
+            except RuntimeError as error:
+                said.append("RuntimeError")
+                text = str(error)
+        member.consumer.close()
+        said.append("closed")
+        del calls, call
+        if dropped:
+            del member.consumer
+        os.write(speaking, f"{' '.join(said)} {text}".encode())
+    finally:
+        os._exit(0)
