@@ -92,10 +92,11 @@ class Group:
         self._folder = folder
         self.processes: list[subprocess.Popen[bytes]] = []
 
-    def start(self) -> int:
+    def start(self, *, wait: bool = False) -> int:
         number = len(self.processes)
         log = self._folder / f"{self._group}-{number}.log"
         arguments = [*self._command, self._group, self._topic, str(log)]
+        arguments += ["wait"] if wait else []
         self.processes.append(subprocess.Popen(arguments, stderr=subprocess.DEVNULL))
         return number
 
@@ -136,13 +137,14 @@ def measure(client: str, bootstrap: str, topic: str, folder: Path, *, spread: bo
     try:
         for _ in range(MEMBERS):
             group.start()
+        group.start(wait=True)
         time.sleep(14)
         for event in EVENTS:
             if spread:
                 group.spread()
             marks.append(time.time())
             if event == "join":
-                group.start()
+                group.processes[MEMBERS].send_signal(signal.SIGUSR1)
             elif event == "leave":
                 group.processes[MEMBERS].send_signal(signal.SIGTERM)
             else:

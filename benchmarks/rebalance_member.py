@@ -1,9 +1,10 @@
 """One member of the rebalance benchmark, a process: logs every delivery to a file.
 
-    python -m benchmarks.rebalance_member CLIENT BOOTSTRAP GROUP TOPIC LOG
+    python -m benchmarks.rebalance_member CLIENT BOOTSTRAP GROUP TOPIC LOG [wait]
 
 Lines of the log: wall-clock nanoseconds, then ``r PARTITION OFFSET`` for a record, ``+ LIST`` and
-``- LIST`` for callbacks. SIGTERM closes the consumer.
+``- LIST`` for callbacks. SIGTERM closes the consumer. With ``wait``, the consumer is made when
+SIGUSR1 comes: an interpreter that starts keeps a core busy, which is not the rebalance's cost.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import Any
 
 import confluent_kafka
 
+from kafka_coop.consumer import CoopConsumer
+
 
 def make(client: str, bootstrap: str, group: str) -> Any:
     config = {
@@ -25,8 +28,6 @@ def make(client: str, bootstrap: str, group: str) -> Any:
         "session.timeout.ms": 6000,
     }
     if client == "kafka_coop":
-        from kafka_coop import CoopConsumer  # noqa: PLC0415  # librdkafka's members go without
-
         return CoopConsumer(config)
     return confluent_kafka.Consumer({**config, "partition.assignment.strategy": client})
 
@@ -45,8 +46,9 @@ class Log:
 
 
 def main() -> None:
-    client, bootstrap, group, topic, path = sys.argv[1:]
-    stopped = threading.Event()
+    client, bootstrap, group, topic, path, *wait = sys.argv[1:]
+    stopped, go = threading.Event(), threading.Event()
+    signal.signal(signal.SIGUSR1, lambda *_: go.set())
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     log = Log(path)
     by_hand = client == "cooperative-sticky"
@@ -61,6 +63,8 @@ def main() -> None:
         if by_hand:
             consumer.incremental_unassign(partitions)
 
+    while wait and not go.is_set() and not stopped.is_set():
+        go.wait(0.01)  # a signal's handler runs between two waits
     consumer = make(client, bootstrap, group)
     consumer.subscribe([topic], on_assign=on_assign, on_revoke=on_revoke)
     while not stopped.is_set():

@@ -267,8 +267,13 @@ class CoopConsumer:
 
     def __iter__(self) -> Iterator[Message]:
         """Yields messages until the consumer is closed by another thread, or `poll` raises."""
-        while not self._closing:
-            message = self.poll(0.5)
+        while True:
+            try:
+                message = self.poll(0.5)
+            except RuntimeError:
+                if self._closing:
+                    return
+                raise
             if message is not None:
                 yield message
 
@@ -330,6 +335,10 @@ class CoopConsumer:
             with self._lock:
                 self._fetcher.hold(not self._may_deliver(clock.now()))
                 got += take(n - len(got), wait)
+            if got and not self._may_deliver(clock.now()):
+                # Stopped or starved in the wait: what came in the end is not ours any more.
+                self._put_back(got)
+                got[:] = [message for message in got if message.error() is not None]
             if len(got) >= n or remaining <= wait:
                 return
             self._lock.take_turn()
@@ -398,6 +407,7 @@ class CoopConsumer:
         Raises:
             CommitFailedException: Synchronous: the partitions are not this consumer's any more.
             KafkaException: ``_NO_OFFSET``: there is nothing to commit; or what the broker says.
+            TypeError: A message that is none.
             ValueError: Both ``message`` and ``offsets``.
         """
         self._require_usable()
@@ -868,6 +878,8 @@ def _is(given: Any, among: Partitions) -> bool:
 
 def _after(message: Message) -> dict[TopicPartition, OffsetAndMetadata]:
     """The position of a consumer that has processed this record."""
+    if not isinstance(message, Message):
+        raise TypeError(f"message expects a Message, got {message!r}")
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     if message.error() is not None or topic is None or partition is None or offset is None:
         raise KafkaException(message.error() or KafkaError(LOCAL_INVALID_ARG))

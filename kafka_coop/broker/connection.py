@@ -24,7 +24,7 @@ from kafka_coop.errors import (
 )
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import ApiVersionsAnswer, GetApiVersions, Request, Response
-from kafka_coop.protocol.requests import choose_version
+from kafka_coop.protocol.requests import choose_version, preload
 
 _log = logging.getLogger(__name__)
 
@@ -218,6 +218,7 @@ class Connection:
                 f"{self._wire.peer}: the broker refused ApiVersions: {answer.error.name}"
             )
         self._ranges = answer.ranges
+        preload(answer.ranges)
         if self._login is not None:
             self._wire.stage = Stage.AUTHENTICATING
             self._session = await self._log_in(self._login, *await self._conversation(self._login))

@@ -114,7 +114,16 @@ class Joining(MemberCore):
         )
         timeout = max(s.request_timeout, s.rebalance_timeout + _JOIN_GRACE)
         join = SendJoin(token=self._awaited, node=node, request=request, timeout=timeout)
-        return (*effects, join)
+        return (*effects, join, *self._ask_ahead(now))
+
+    def _ask_ahead(self, now: float) -> Effects:
+        """Who led the last round will most likely lead this one, and need fresh metadata then.
+
+        Asked for while the others join, it costs the round no time.
+        """
+        if self._union is None or self._watch.covers((), since=now - _METADATA_FRESH_ENOUGH):
+            return ()
+        return self._watch.fetch(now)
 
     def _protocols(self) -> tuple[tuple[tuple[str, bytes], ...], list[Failure]]:
         """Each strategy's bytes; a strategy whose own code raises is left out, and reported."""

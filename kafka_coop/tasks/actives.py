@@ -40,11 +40,7 @@ def place_actives(snapshot: Snapshot) -> Actives:
     current = _spread(snapshot, nothing)
     for t, c in _homes(snapshot, stateful, closest, nothing).items():
         current.place(t, [c], may_go_to=closest[t])
-    current.lead(
-        (t, c)
-        for t, c in by_closeness(snapshot, stateful)
-        if closest[t] is None or c in closest[t]
-    )
+    current.lead(by_closeness(snapshot, stateful))  # of which only the closest may be gone to
     current.level()
 
     target = _spread(snapshot, nothing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import TypeVar, assert_never
 
 from kafka_coop.errors import ConfigurationError
@@ -39,6 +40,8 @@ class Snapshot:
         tasks: Sorted by id. Their indices stand for them everywhere else.
         index: Task id -> index.
         able: The clients with threads, ascending. Only they are ever given anything.
+        standbys: How many standbys a stateful task gets: as configured, or as many as there are
+            other clients.
         owner: Per task the client that had it active, or `NOBODY`. Where several claim it, the
             one closest to caught up, then the first.
         replicas: Per task the able clients that held it as standby or warm-up.
@@ -59,6 +62,7 @@ class Snapshot:
         self.index = {task.id: t for t, task in enumerate(self.tasks)}
         self.threads = [client.capacity for client in self.clients]
         self.able = [c for c, threads in enumerate(self.threads) if threads]
+        self.standbys = max(0, min(config.num_standby_replicas, len(self.able) - 1))
         self.absent = [self._floored((_length(task), 2)) for task in self.tasks]
         self._ranks: list[dict[int, Rank]] = [{} for _ in self.tasks]
         self.owner = [NOBODY] * len(self.tasks)
@@ -136,6 +140,6 @@ def _distance(lag: Lag, task: Task) -> Rank:
 
 
 def _refuse_repeats(key: str, ids: list[_Key]) -> None:
-    for one, next_one in zip(ids, ids[1:], strict=False):
+    for one, next_one in pairwise(ids):
         if one == next_one:
             raise ConfigurationError(key, f"{key} has {one} twice")

@@ -103,9 +103,7 @@ class Spread:
         quota = self._quotas()
         for t, b in preferred:
             if self.load[b] < quota[b] and b not in self._barred[t]:
-                givers = [
-                    a for a in self.held[t] if self.load[a] > quota[a] and self._may(t, a, b)
-                ]
+                givers = [a for a in self.held[t] if self.load[a] > quota[a] and self._may(t, a, b)]
                 if givers:
                     giver = max(givers, key=lambda a: (self.load[a] / self._threads[a], -a))
                     self._move(t, giver, b)

@@ -26,7 +26,12 @@ def main() -> None:
     job = json.loads(sys.argv[1])
     consumer = CoopConsumer(job["config"], registry=CollectorRegistry())
     stop = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
+
+    def wait_for_the_parent() -> None:
+        sys.stdin.read()
+        stop.set()
+
+    threading.Thread(target=wait_for_the_parent, daemon=True).start()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
 
     def tell(kind: str) -> Any:

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from kafka_coop import CoopConsumer
 
-PATIENCE = 6.0
+PATIENCE = 30.0
 """Seconds after which a test gives up waiting for what must come."""
 
 SLICE = 0.01

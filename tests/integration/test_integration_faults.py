@@ -86,8 +86,6 @@ def test_joining_recovers(embedded: EmbeddedKafka, api: Api, error: int) -> None
         ("SyncGroup", E.COORDINATOR_LOAD_IN_PROGRESS),
         ("SyncGroup", E.GROUP_AUTHORIZATION_FAILED),
         ("SyncGroup", E.FENCED_INSTANCE_ID),
-        ("FindCoordinator", E.GROUP_AUTHORIZATION_FAILED),
-        ("FindCoordinator", E.INVALID_GROUP_ID),
     ],
 )
 def test_what_no_retry_can_help_is_raised_once_and_polling_on_tries_again(
@@ -105,6 +103,19 @@ def test_what_no_retry_can_help_is_raised_once_and_polling_on_tries_again(
             assert isinstance(member.raised[0], FencedException)
         works(embedded, topic, member)
         assert len(member.raised) == 1
+
+
+@pytest.mark.parametrize("error", [E.GROUP_AUTHORIZATION_FAILED, E.INVALID_GROUP_ID])
+def test_a_coordinator_that_is_refused_is_raised(embedded: EmbeddedKafka, error: int) -> None:
+    """librdkafka asks for one, too, and may take some of these errors away."""
+    topic = unique("t")
+    embedded.create_topic(topic, partitions=2)
+    embedded.fail("FindCoordinator", *[int(error)] * 5)
+    member = Member(embedded, unique("g"), topic)
+    with members(member):
+        until(lambda: bool(member.raised), member)
+        works(embedded, topic, member)
+        assert {code(raised) for raised in member.raised} == {error}
 
 
 # --- Heartbeat -------------------------------------------------------------------------------

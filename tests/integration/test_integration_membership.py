@@ -441,16 +441,16 @@ def test_two_consumers_share_a_registry(embedded: EmbeddedKafka) -> None:
             consumer.subscribe([topic])
         until(lambda: all(len(_polled(c).assignment()) == 2 for c in made))
         samples = {
-            s.labels["group_id"]: s.value
+            s.labels["group"]: s.value
             for family in registry.collect()
             for s in family.samples
             if s.name == "kafka_coop_assigned_partitions"
         }
         assert samples == dict.fromkeys(groups, 2.0)
         made[0].close()
-        left = {
-            s.labels.get("group_id") for family in registry.collect() for s in family.samples
-        } - {None}
+        left = {s.labels.get("group") for family in registry.collect() for s in family.samples} - {
+            None
+        }
         assert left == {groups[1]}
     finally:
         for consumer in made:

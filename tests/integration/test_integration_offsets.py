@@ -138,7 +138,7 @@ def test_auto_commit_never_takes_what_consume_has_not_returned(embedded: Embedde
     embedded.create_topic(topic)
     member = Member(embedded, unique("g"), topic, auto_commit_interval_ms=20)
     with members(member):
-        shared(topic, 1, member)
+        until(lambda: committed(member, topic, 0) == [0], member)  # its start
         publish(embedded, topic, 3, 0)
         embedded.track_requests()
         batch = member.consumer.consume(4, timeout=0.5)  # 25 intervals long
@@ -275,7 +275,8 @@ def test_a_commit_loop_under_churn_sees_no_error_and_loses_nothing(
                 go_on_until(partial(has_more_than, len(comer.records), comer))
             go_on_until(partial(share, 4, stayer))
         ends = {
-            p: stayer.consumer.get_watermark_offsets(TopicPartition(topic, p))[1] for p in range(4)
+            p: stayer.consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10)[1]
+            for p in range(4)
         }
         everything = {(p, o) for p, end in ends.items() for o in range(end)}
         until(lambda: {(p, o) for m in everyone for _, p, o in list(m.records)} >= everything)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -152,13 +153,13 @@ def test_ctrl_c_interrupts_a_blocked_call(embedded: EmbeddedKafka, how: str) -> 
 
 
 @pytest.mark.parametrize("moment", ["at once", "joining", "in the group"])
-def test_sigterm_leaves_promptly_in_every_state(cluster: Cluster, moment: str) -> None:
+def test_sigterm_leaves_promptly_in_every_state(kafka: Cluster, moment: str) -> None:
     topic, group = unique("t"), unique("g")
-    cluster.create_topic(topic, partitions=2)
-    member = Member(cluster, group, topic, session_timeout_ms=10_000)
+    kafka.create_topic(topic, partitions=2)
+    member = Member(kafka, group, topic, session_timeout_ms=10_000)
     with members(member):
         shared(topic, 2, member)
-        with child(cluster, group, topic) as process:
+        with child(kafka, group, topic) as process:
             match moment:
                 case "at once":
                     until(lambda: bool(process.heard("started")))
@@ -238,7 +239,7 @@ def _in_the_child(member: Member, speaking: int, *, dropped: bool) -> None:
     calls: list[Callable[[], object]] = [
         lambda: member.consumer.poll(0),
         lambda: member.consumer.consume(1, 0),
-        lambda: member.consumer.commit(),
+        member.consumer.commit,
     ]
     try:
         for call in calls:
@@ -252,6 +253,7 @@ def _in_the_child(member: Member, speaking: int, *, dropped: bool) -> None:
         del calls, call
         if dropped:
             del member.consumer
+            gc.collect()
         os.write(speaking, f"{' '.join(said)} {text}".encode())
     finally:
         os._exit(0)

@@ -224,7 +224,7 @@ def test_assigned_by_hand_in_a_group_with_members_commits_are_refused(kafka: Kaf
 def test_a_session_timeout_that_the_broker_does_not_allow_is_named(kafka: KafkaCluster) -> None:
     topic = unique("t")
     kafka.create_topic(topic)
-    member = Member(kafka, unique("g"), topic, session_timeout_ms=50)
+    member = Member(kafka, unique("g"), topic, session_timeout_ms=50, heartbeat_interval_ms=10)
     with members(member):
         until(lambda: bool(member.raised), member)
         assert code(member.raised[0]) == KafkaError.INVALID_SESSION_TIMEOUT

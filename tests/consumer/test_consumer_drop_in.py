@@ -1,0 +1,211 @@
+"""CoopConsumer takes confluent_kafka.Consumer's place: methods, parameters, exceptions."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from prometheus_client import CollectorRegistry
+
+from kafka_coop import CoopConsumer
+
+CONFIG = {"bootstrap.servers": "127.0.0.1:9", "group.id": "g", "log_level": 0}
+PUBLIC = sorted(name for name in vars(Consumer) if not name.startswith("_"))
+STUBS = Path(confluent_kafka.__file__).with_name("cimpl.pyi")
+
+Method = list[tuple[str, object]]
+"""A method's parameters and their defaults, self left out."""
+
+
+def _stubbed() -> dict[str, Method]:
+    """The methods of Consumer as confluent's type stubs have them, overloads left out."""
+    (stub,) = (
+        node
+        for node in ast.parse(STUBS.read_text()).body
+        if isinstance(node, ast.ClassDef) and node.name == "Consumer"
+    )
+    methods: dict[str, Method] = {}
+    for node in stub.body:
+        if isinstance(node, ast.FunctionDef) and not node.decorator_list:
+            names = [a.arg for a in node.args.args][1:]
+            defaults: list[object] = [ast.literal_eval(d) for d in node.args.defaults]
+            required: list[object] = [inspect.Parameter.empty] * (len(names) - len(defaults))
+            methods[node.name] = list(zip(names, required + defaults, strict=True))
+    return methods
+
+
+STUBBED = _stubbed()
+
+
+@pytest.fixture
+def ours() -> Iterator[CoopConsumer]:
+    with CoopConsumer(CONFIG, registry=CollectorRegistry()) as consumer:
+        yield consumer
+
+
+@pytest.fixture
+def theirs() -> Iterator[Consumer]:
+    consumer = Consumer(CONFIG)
+    yield consumer
+    consumer.close()
+
+
+def test_the_stubs_are_read() -> None:
+    assert {"poll", "subscribe", "committed", "close"} <= STUBBED.keys()
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_method_is_there(name: str) -> None:
+    assert callable(getattr(CoopConsumer, name, None)), name
+
+
+@pytest.mark.parametrize("name", sorted(STUBBED.keys() - {"__exit__"}))
+def test_every_parameter_is_there_in_its_place_with_its_default(name: str) -> None:
+    found = [
+        (p.name, p.default)
+        for p in inspect.signature(getattr(CoopConsumer, name)).parameters.values()
+        if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+    ][1:]
+    assert found[: len(STUBBED[name])] == STUBBED[name]
+    # What we add may not be in the way: it has a default.
+    assert all(default is not inspect.Parameter.empty for _, default in found[len(STUBBED[name]) :])
+
+
+def test_commit_takes_its_arguments_by_name_and_by_place() -> None:
+    """Its stubs are overloads: message, offsets, asynchronous, in confluent's C source."""
+    parameters = inspect.signature(CoopConsumer.commit).parameters
+    assert [(p.name, p.default) for p in parameters.values()][1:] == [
+        ("message", None),
+        ("offsets", None),
+        ("asynchronous", True),
+    ]
+
+
+# --- the same wrong call, the same exception -----------------------------------------------------
+
+THERE = [TopicPartition("t", 0, 0)]
+
+WRONG: dict[str, Callable[[Any], object]] = {
+    "subscribe without a list": lambda c: c.subscribe("t"),
+    "subscribe without topics": lambda c: c.subscribe(),
+    "a callback that is none": lambda c: c.subscribe(["t"], on_assign=7),
+    "assign without a list": lambda c: c.assign("t"),
+    "assign numbers": lambda c: c.assign([1]),
+    "incremental_assign numbers": lambda c: c.incremental_assign([1]),
+    "incremental_unassign numbers": lambda c: c.incremental_unassign([1]),
+    "seek to a number": lambda c: c.seek(1),
+    "pause without a list": lambda c: c.pause("t"),
+    "resume numbers": lambda c: c.resume([1]),
+    "position of numbers": lambda c: c.position([1]),
+    "committed of numbers": lambda c: c.committed([1]),
+    "commit with both": lambda c: c.commit(message=1, offsets=THERE),
+    "commit numbers": lambda c: c.commit(offsets=[1]),
+    "commit a message that is none": lambda c: c.commit(message=1),
+    "consume less than nothing": lambda c: c.consume(-1),
+    "consume too much": lambda c: c.consume(1_000_001),
+    "poll for a word": lambda c: c.poll("soon"),
+    "consume for a word": lambda c: c.consume(1, "soon"),
+    "watermarks of a number": lambda c: c.get_watermark_offsets(1),
+    "times of numbers": lambda c: c.offsets_for_times([1]),
+    "store with automatic storing": lambda c: c.store_offsets(offsets=THERE),
+    "commit without offsets": lambda c: c.commit(asynchronous=False),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_calls_raise_what_confluents_raise(
+    ours: CoopConsumer, theirs: Consumer, name: str
+) -> None:
+    assert raised_by(WRONG[name], ours) == raised_by(WRONG[name], theirs)
+
+
+def raised_by(call: Callable[[Any], object], consumer: object) -> tuple[str, int | None]:
+    """The exception's kind, and its code where it has one."""
+    try:
+        call(consumer)
+    except KafkaException as error:
+        return "KafkaException", error.args[0].code()
+    except (TypeError, ValueError, RuntimeError) as error:
+        return type(error).__name__, None
+    return "nothing", None
+
+
+AFTER_CLOSE: dict[str, Callable[[Any], object]] = {
+    "subscribe": lambda c: c.subscribe(["t"]),
+    "unsubscribe": lambda c: c.unsubscribe(),
+    "poll": lambda c: c.poll(0),
+    "consume": lambda c: c.consume(1, 0),
+    "commit": lambda c: c.commit(),
+    "assign": lambda c: c.assign(THERE),
+    "unassign": lambda c: c.unassign(),
+    "incremental_assign": lambda c: c.incremental_assign(THERE),
+    "incremental_unassign": lambda c: c.incremental_unassign(THERE),
+    "assignment": lambda c: c.assignment(),
+    "committed": lambda c: c.committed(THERE),
+    "position": lambda c: c.position(THERE),
+    "seek": lambda c: c.seek(THERE[0]),
+    "store_offsets": lambda c: c.store_offsets(offsets=THERE),
+    "get_watermark_offsets": lambda c: c.get_watermark_offsets(THERE[0]),
+    "offsets_for_times": lambda c: c.offsets_for_times(THERE),
+    "list_topics": lambda c: c.list_topics(timeout=0.1),
+    "memberid": lambda c: c.memberid(),
+    "consumer_group_metadata": lambda c: c.consumer_group_metadata(),
+    "close again": lambda c: c.close(),
+}
+
+
+@pytest.mark.parametrize("name", AFTER_CLOSE)
+def test_after_close_the_same_as_confluents(
+    ours: CoopConsumer, theirs: Consumer, name: str
+) -> None:
+    ours.close()
+    theirs.close()
+    assert raised_by(AFTER_CLOSE[name], ours) == raised_by(AFTER_CLOSE[name], theirs)
+
+
+# --- construction --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {**CONFIG, "no.such.key": 1},
+        {**CONFIG, "auto.offset.reset": "sometimes"},
+        {**CONFIG, "session.timeout.ms": "soon"},
+        {key: value for key, value in CONFIG.items() if key != "group.id"},
+    ],
+)
+def test_a_wrong_configuration_raises_what_confluents_raises(
+    config: dict[str, Any],
+) -> None:
+    """Ours is a ValueError too, as confluent's is where group.id is missing."""
+    with pytest.raises((KafkaException, ValueError)) as theirs:
+        Consumer(config)
+    with pytest.raises(type(theirs.value)) as ours:
+        CoopConsumer(config, registry=CollectorRegistry())
+    assert isinstance(ours.value, KafkaException)
+    assert isinstance(ours.value, ValueError)
+
+
+def test_quiet_calls_agree(ours: CoopConsumer, theirs: Consumer) -> None:
+    """Outside of a group, what a consumer says of itself."""
+    for consumer in (ours, theirs):
+        assert consumer.poll(0) is None
+        assert consumer.consume(5, 0) == []
+        assert consumer.assignment() == []
+        (position,) = consumer.position(THERE)
+        assert position.offset == confluent_kafka.OFFSET_INVALID
+        assert not consumer.memberid()
+        consumer.unsubscribe()
+        consumer.unassign()
+
+
+def test_keyword_arguments_of_construction(ours: CoopConsumer) -> None:
+    with CoopConsumer(CONFIG, assignors=None, registry=CollectorRegistry(), logger=None) as made:
+        assert made.subscription() == []
