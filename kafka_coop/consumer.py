@@ -330,6 +330,7 @@ class CoopConsumer:
             if self._handover.errors:
                 got.append(self._handover.errors.popleft())
                 return
+            self._lock.take_turn()
             remaining = deadline - time.monotonic()
             wait = max(0.0, min(remaining, self._slice()))
             with self._lock:
@@ -341,7 +342,6 @@ class CoopConsumer:
                 got[:] = [message for message in got if message.error() is not None]
             if len(got) >= n or remaining <= wait:
                 return
-            self._lock.take_turn()
 
     def _may_deliver(self, now: float) -> bool:
         """The lease guards what the group assigned; what the user did is the user's."""
@@ -641,6 +641,8 @@ class CoopConsumer:
             )
 
     # --- the cluster and the group ---------------------------------------------------------
+    # confluent-kafka lets one thread at a time into a consumer, and whoever waits sleeps and
+    # looks again: beside a thread that polls, a query could wait for ever. The lock is fair.
 
     def get_watermark_offsets(
         self,
@@ -652,7 +654,8 @@ class CoopConsumer:
         self._require_usable()
         (of,) = plain([partition], argument="partition")
         native = confluent_kafka.TopicPartition(of.topic, of.partition)
-        return self._fetcher.get_watermark_offsets(native, _native(timeout), cached=cached)
+        with self._lock:
+            return self._fetcher.get_watermark_offsets(native, _native(timeout), cached=cached)
 
     def offsets_for_times(
         self, partitions: list[Any], timeout: float | None = -1
@@ -663,17 +666,20 @@ class CoopConsumer:
             confluent_kafka.TopicPartition(of.topic, of.partition, given.offset)
             for of, given in zip(plain(partitions), partitions, strict=True)
         ]
-        return self._fetcher.offsets_for_times(native, _native(timeout))
+        with self._lock:
+            return self._fetcher.offsets_for_times(native, _native(timeout))
 
     def list_topics(self, topic: str | None = None, timeout: float | None = -1) -> Any:
         """`confluent_kafka.admin.ClusterMetadata`."""
         self._require_usable()
-        return self._fetcher.list_topics(topic, _native(timeout))
+        with self._lock:
+            return self._fetcher.list_topics(topic, _native(timeout))
 
     def cluster_id(self, timeout: float | None = -1) -> str:
         """The cluster's id (KIP-78)."""
         self._require_usable()
-        return self._fetcher.cluster_id(_native(timeout))
+        with self._lock:
+            return self._fetcher.cluster_id(_native(timeout))
 
     def memberid(self) -> str:
         """The id that the coordinator gave this member; empty before it has."""
@@ -691,7 +697,8 @@ class CoopConsumer:
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """For later logins, of the membership's connections and of librdkafka's."""
         self._require_usable()
-        self._fetcher.set_sasl_credentials(username, password)
+        with self._lock:
+            self._fetcher.set_sasl_credentials(username, password)
         self._backend.set_sasl_credentials(username, password)
 
     # --- the end ---------------------------------------------------------------------------
@@ -788,20 +795,19 @@ class CoopConsumer:
         """For a scrape of the metrics: must not wait for a poll of the user."""
         if self._unusable is not None or not self._lock.try_within(0.1):
             return MemberSnapshot()
+        progress = {}
         try:
-            positions = self._fetcher.positions(self._handover.owned)
+            for of, at in self._fetcher.positions(self._handover.owned).items():
+                native = confluent_kafka.TopicPartition(of.topic, of.partition)
+                end = -1
+                with contextlib.suppress(KafkaException):  # not known yet
+                    end = self._fetcher.get_watermark_offsets(native, cached=True)[1]
+                known = end if end >= 0 else None
+                progress[of] = PartitionProgress(position=at.offset, end=known)
         except (KafkaException, RuntimeError):
-            positions = {}
+            progress.clear()  # closed meanwhile
         finally:
             self._lock.release()
-        progress = {}
-        for of, at in positions.items():
-            native = confluent_kafka.TopicPartition(of.topic, of.partition)
-            end: int | None = None
-            with contextlib.suppress(KafkaException, RuntimeError):
-                end = self._fetcher.get_watermark_offsets(native, cached=True)[1]
-            known = end if end is not None and end >= 0 else None
-            progress[of] = PartitionProgress(position=at.offset, end=known)
         return MemberSnapshot(generation=self._backend.metadata().generation, progress=progress)
 
 

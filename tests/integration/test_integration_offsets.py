@@ -231,15 +231,16 @@ def test_a_commit_inside_on_revoke_is_taken(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("asynchronous", [True, False])
 def test_a_commit_loop_under_churn_sees_no_error_and_loses_nothing(
-    cluster: Cluster, asynchronous: bool
+    kafka: Cluster, asynchronous: bool
 ) -> None:
-    """Trap 12 (librdkafka#4059): commits meet every phase of several rebalances."""
+    """Trap 12 (librdkafka#4059): commits meet every phase of several rebalances.
+
+    The mock takes no commits while it waits for members, and goes on without who is late.
+    """
     topic, group = unique("t"), unique("g")
-    cluster.create_topic(topic, partitions=4)
+    kafka.create_topic(topic, partitions=4)
     failed: list[Any] = []
     config: dict[str, Any] = {
-        # The mock waits for members 1 s less than that, and then goes on without them.
-        "session_timeout_ms": 1400,
         "enable_auto_commit": False,
         "on_commit": lambda error, partitions: failed.extend(
             [(error, partitions)] if error else []
@@ -259,16 +260,16 @@ def test_a_commit_loop_under_churn_sees_no_error_and_loses_nothing(
 
     def go_on_until(ready: Callable[[], bool]) -> None:
         def published_and_ready() -> bool:
-            publish(cluster, topic, 1, *range(4))
+            publish(kafka, topic, 1, *range(4))
             return ready()
 
         until(published_and_ready)
 
-    stayer = Member(cluster, group, topic, **config)
+    stayer = Member(kafka, group, topic, **config)
     everyone = [stayer]
     with members(stayer), in_background(lambda: commit_all(stayer)):
         for _ in range(2):
-            comer = Member(cluster, group, topic, **config)
+            comer = Member(kafka, group, topic, **config)
             everyone.append(comer)
             with members(comer), in_background(partial(commit_all, comer)):
                 go_on_until(partial(share, 2, stayer, comer))

@@ -90,6 +90,26 @@ def test_every_call_from_every_thread_while_the_group_rebalances(cluster: Cluste
         assert not member.raised
 
 
+@pytest.mark.parametrize("timeout", [0, 0.01, 1])
+def test_queries_are_answered_beside_a_thread_that_polls_without_pause(
+    cluster: Cluster, timeout: float
+) -> None:
+    """confluent-kafka alone would let them wait for ever (it has a lock without a queue)."""
+    topic = unique("t")
+    cluster.create_topic(topic, partitions=2)
+    publish(cluster, topic, 3, 0, 1)
+    member = Member(cluster, unique("g"), topic)
+    there = TopicPartition(topic, 0, 0)
+    with members(member), in_background(partial(member.step, timeout)):
+        until(lambda: len(member.records) == 6)
+        for _ in range(3):
+            assert member.consumer.get_watermark_offsets(there, timeout=10) == (0, 3)
+            assert set(member.consumer.list_topics(topic, timeout=10).topics) == {topic}
+            assert len(member.consumer.offsets_for_times([there], timeout=10)) == 1
+            assert member.consumer.cluster_id(timeout=10)
+            assert any("lag" in family.name for family in member.registry.collect())
+
+
 def test_a_lock_that_is_taken_again_and_again_lets_others_in() -> None:
     lock, done = TurnLock(), threading.Event()
 

@@ -7,8 +7,9 @@ import pickle
 import numpy as np
 import pytest
 from hypothesis import given
-from kafka_coop.types import PartitionColumns, Partitions
 from protocol_strategies import partition_sets
+
+from kafka_coop.types import PartitionColumns, Partitions
 
 
 @given(partition_sets)
