@@ -1,7 +1,8 @@
 # Needs make and Python 3.11+; everything else comes from package registries.
 #   make demo    a living group on real data, under two minutes
 #   make test    everything that CI runs
-PYTHON ?= $(firstword $(foreach p,python3.13 python3.12 python3.11 python3,$(shell command -v $(p) 2>/dev/null)))
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+  "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
 JOBS   ?= 2
 BIN    := .venv/bin
 
@@ -35,9 +36,7 @@ clean:
 	rm -rf .venv
 
 .venv/.uv:
-	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: install python3"; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "Python 3.11 or newer is needed, $(PYTHON) is older: set PYTHON=…"; exit 1; }
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: install it, or set PYTHON"; exit 1; }
 	@$(PYTHON) -m venv .venv || { echo "Debian: apt-get install python3-venv"; exit 1; }
 	@$(BIN)/pip install -q --disable-pip-version-check uv==0.13.8
 	@touch $@
