@@ -11,6 +11,9 @@ import weakref
 from typing import Any
 
 _consumers: weakref.WeakSet[Any] = weakref.WeakSet()
+_kept_in_child: list[Any] = []
+"""Never collected there: librdkafka's handle has no threads left to end, and freeing it crashes."""
+
 _TEXT = (
     "this consumer was made before a fork and belongs to the parent process: "
     "make one in the child (multiprocessing: use the 'spawn' start method)"
@@ -29,6 +32,7 @@ def forget(consumer: Any) -> None:
 
 def _disable_in_child() -> None:
     for consumer in list(_consumers):
+        _kept_in_child.append(consumer)
         consumer._unusable = _TEXT  # noqa: SLF001  # the one who may
         consumer._calm_until = float("-inf")  # noqa: SLF001  # the same
 

@@ -100,7 +100,8 @@ class TestShared:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalKafka]:
     with LocalKafka(brokers=3) as kafka:
-        kafka.create_topic("replicated", partitions=3, replication_factor=3)
+        for name in ("stop_broker", "kill_broker"):
+            kafka.create_topic(name, partitions=3, replication_factor=3)
         yield kafka
 
 
@@ -114,20 +115,20 @@ class TestBrokers:
 
     @pytest.mark.parametrize("end", ["stop_broker", "kill_broker"])
     def test_the_others_take_over_until_it_is_back(self, cluster: LocalKafka, end: str) -> None:
-        produce(cluster, "replicated", end.encode())
+        produce(cluster, end, b"before")
         getattr(cluster, end)(2)
         with pytest.raises(ConnectionRefusedError):
             _connect(cluster, 2)
         with pytest.raises(LocalKafkaError, match="not running"):
             getattr(cluster, end)(2)
         admin = cluster.admin()
-        wait_until(lambda: 2 not in _leaders(admin, "replicated"), "the dead lead")
-        produce(cluster, "replicated", b"without it")
+        wait_until(lambda: 2 not in _leaders(admin, end), "the dead lead")
+        produce(cluster, end, b"without it")
         cluster.start_broker(2)
         with pytest.raises(LocalKafkaError, match="is running"):
             cluster.start_broker(2)
         _connect(cluster, 2).close()
-        assert first_value(cluster, "replicated") == b"stop_broker"
+        assert first_value(cluster, end) == b"before"
 
 
 def _connect(cluster: LocalKafka, broker: int) -> socket.socket:
