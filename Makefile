@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 JOBS   ?= 2
 BIN    := .venv/bin
 
-.PHONY: demo test lint types layers unit bench soak lock clean
+.PHONY: demo test lint unit again bench lock clean
 
 demo: .venv/.demo
 	@$(BIN)/python -m kafka_coop.demo
@@ -22,6 +22,11 @@ lint: .venv/.dev
 
 unit: .venv/.dev
 	$(BIN)/pytest -n $(JOBS) --dist loadgroup
+
+# What failed in the last run, once more and one by one: a test that starts processes and brokers
+# may run out of its patience on a busy machine. What fails twice, fails.
+again: lint
+	$(BIN)/pytest --last-failed --last-failed-no-failures none
 
 bench: .venv/.dev
 	$(BIN)/python -m benchmarks

@@ -74,6 +74,9 @@ SYNC = Table(
         E.illegal_generation: R.RESET_GENERATION,
         E.coordinator_not_available: R.REDISCOVER,
         E.not_coordinator: R.REDISCOVER,
+        # Not in Java's table: librdkafka's mock broker refuses a follower that syncs after the
+        # group is up. A real broker says so of a malformed request alone.
+        E.invalid_request: R.BACK_OFF,
         E.fenced_instance_id: R.FENCED,
     },
     otherwise=R.RAISE,

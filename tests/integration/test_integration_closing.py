@@ -116,17 +116,29 @@ def test_while_the_join_is_parked_on_a_real_broker(kafka: Cluster) -> None:
         until(lambda: len(slow.owned) == 3)
 
 
-def test_in_a_group_at_rest(cluster: Cluster) -> None:
+def test_in_a_group_at_rest(kafka: Cluster) -> None:
+    """Were LeaveGroup not sent, the others would wait until the session expires."""
     topic, group = unique("t"), unique("g")
-    cluster.create_topic(topic, partitions=2)
-    first, second = Member(cluster, group, topic), Member(cluster, group, topic)
+    kafka.create_topic(topic, partitions=2)
+    long = int(2 * PATIENCE * 1000)
+    first, second = (Member(kafka, group, topic, session_timeout_ms=long) for _ in range(2))
     with members(first, second):
         shared(topic, 2, first, second)
         with promptly():
             second.consumer.close()
         assert second.told[-1][0] == "revoked"
-        # Were LeaveGroup not sent, the session would have to expire first.
         shared(topic, 2, first)
+
+
+def test_a_member_at_rest_takes_leave_once(embedded: EmbeddedKafka) -> None:
+    topic = unique("t")
+    embedded.create_topic(topic)
+    member = Member(embedded, unique("g"), topic)
+    shared(topic, 1, member)
+    embedded.track_requests()
+    with promptly():
+        member.consumer.close()
+    assert sent(embedded, "LeaveGroup") == 1
 
 
 def test_with_work_for_callbacks_pending(embedded: EmbeddedKafka) -> None:

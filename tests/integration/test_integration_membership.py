@@ -282,6 +282,27 @@ def test_a_pause_survives_a_rebalance_and_ends_with_ownership(cluster: Cluster) 
         until(lambda: len(first.records) == 12, first)
 
 
+def test_a_pause_of_what_was_never_fetched_ends_with_ownership_too(embedded: EmbeddedKafka) -> None:
+    topic = unique("t")
+    embedded.create_topic(topic)
+    publish(embedded, topic, 2, 0)
+    embedded.fail("OffsetFetch", *[88] * 200)  # unstable: its start stays unknown
+    member = Member(embedded, unique("g"))
+
+    def pause(consumer: CoopConsumer, partitions: list[TopicPartition]) -> None:
+        consumer.pause(partitions)
+        del member.hooks["assigned"]
+
+    member.hooks["assigned"] = pause
+    member.subscribe(topic)
+    with members(member):
+        shared(topic, 1, member)
+        embedded.fail("Heartbeat", 25)
+        until(lambda: member.count("lost") == 1, member)
+        embedded.clear_failures("OffsetFetch")
+        until(lambda: len(member.records) == 2, member)
+
+
 # --- callbacks that take long, or raise ------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ from functools import partial
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from integration_support import (
+    PATIENCE,
     Cluster,
     Member,
     code,
@@ -110,24 +111,39 @@ def test_queries_are_answered_beside_a_thread_that_polls_without_pause(
             assert any("lag" in family.name for family in member.registry.collect())
 
 
-def test_a_lock_that_is_taken_again_and_again_lets_others_in() -> None:
-    lock, done = TurnLock(), threading.Event()
+def test_who_takes_turns_lets_those_who_wait_go_first() -> None:
+    lock, held, go_on = TurnLock(), threading.Event(), threading.Event()
+    order: list[str] = []
 
-    def greedy() -> None:
-        while not done.is_set():
-            with lock:
-                pass
-            lock.take_turn()
+    def hold() -> None:
+        with lock:
+            held.set()
+            assert go_on.wait(PATIENCE)
 
-    with in_background(greedy):
-        for _ in range(200):
-            with lock:
-                pass
-        assert lock.try_within(5)
-        lock.release()
-        done.set()
-    with lock:
-        assert not _elsewhere(partial(lock.try_within, 0.01))
+    def wait() -> None:
+        with lock:
+            order.append("who waited")
+
+    def be_polite() -> None:
+        lock.take_turn()
+        order.append("who took turns")
+
+    threads = [threading.Thread(target=work) for work in (hold, wait, be_polite)]
+    holder, waiter, polite = threads
+    holder.start()
+    assert held.wait(PATIENCE)
+    assert not _elsewhere(partial(lock.try_within, 0.01))
+    waiter.start()
+    until(lambda: lock._waiting == 1)
+    polite.start()
+    polite.join(0.2)  # were it rude, it would end now
+    go_on.set()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert order == ["who waited", "who took turns"]
+    lock.take_turn()
+    assert lock.try_within(0)
+    lock.release()
 
 
 def _elsewhere(call: Callable[[], bool]) -> bool:

@@ -177,6 +177,7 @@ _EXPECTED_AFTER_SYNC = {
     ErrorCode.illegal_generation: Reaction.RESET_GENERATION,
     ErrorCode.coordinator_not_available: Reaction.REDISCOVER,
     ErrorCode.not_coordinator: Reaction.REDISCOVER,
+    ErrorCode.invalid_request: Reaction.BACK_OFF,
     ErrorCode.fenced_instance_id: Reaction.FENCED,
 }
 
@@ -197,6 +198,10 @@ def test_sync_errors(error: ErrorCode) -> None:
             assert again
             assert (member.member_id, member.generation) == ("me", 2)
             assert member.owned == partitions("t", 0, 1)
+        case Reaction.BACK_OFF:
+            assert not again
+            assert (member.member_id, member.generation) == ("me", 2)
+            assert not _raised(box)
         case Reaction.REDISCOVER:
             assert not again
             assert (member.member_id, member.generation) == ("me", 2)
