@@ -8,10 +8,8 @@ for a commit or an offset fetch is in `kafka_coop.offsets.responses`.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
-from dataclasses import dataclass
 
-from kafka_coop.protocol.error_codes import ErrorCode
+from kafka_coop.protocol.error_codes import ErrorCode, Table
 
 
 class Reaction(enum.Enum):
@@ -27,17 +25,6 @@ class Reaction(enum.Enum):
     FENCED = "another member has our group.instance.id: everything is lost, the user must know"
     RAISE = "no retry of ours can help: the user must know"
     IGNORE = "nothing to do"
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """The reactions to one response's errors."""
-
-    rows: Mapping[ErrorCode, Reaction]
-    otherwise: Reaction
-
-    def __getitem__(self, error: ErrorCode) -> Reaction:
-        return self.rows.get(error, self.otherwise)
 
 
 E = ErrorCode

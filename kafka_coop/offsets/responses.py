@@ -7,10 +7,8 @@ that is refused with UNKNOWN_MEMBER_ID fails here and resets the member there.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
-from dataclasses import dataclass
 
-from kafka_coop.protocol.error_codes import ErrorCode
+from kafka_coop.protocol.error_codes import ErrorCode, Table
 
 
 class Reaction(enum.Enum):
@@ -22,17 +20,6 @@ class Reaction(enum.Enum):
     REDISCOVER = "the coordinator is elsewhere: look for it, then try again"
     REJUDGE = "the membership is in question: tell it, then see what is still ours"
     RAISE = "give up with the error"
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """The reactions to one response's errors."""
-
-    rows: Mapping[ErrorCode, Reaction]
-    otherwise: Reaction
-
-    def __getitem__(self, error: ErrorCode) -> Reaction:
-        return self.rows.get(error, self.otherwise)
 
 
 E = ErrorCode
