@@ -3,13 +3,16 @@
     python -m benchmarks.rebalance [--runs 3] [--clients kafka_coop,cooperative-sticky]
 
 A real Kafka on loopback, 48 partitions at 2,000 records/s in all (24 ms between two records of a
-partition), four members, each a process. A fifth joins, then closes; another is killed. Before
-each event the members' heartbeats are *in phase* (they restart together with a round) or
-*spread* (each member is stopped for 0.6 s times its number, once). librdkafka is measured beside
-ours in the same run, at its own defaults; session.timeout.ms is 6000 for both.
+partition), four members, each a process. For a while nothing happens; then a fifth joins, then
+closes; another is killed. Before each event the members' heartbeats are *in phase* (they restart
+together with a round) or *spread* (each member is stopped for 0.6 s times its number, once).
+librdkafka is measured beside ours in the same run, at its own defaults; session.timeout.ms is
+6000 for both. From run to run the events fall elsewhere between two heartbeats of 3 s, at the
+same places for every client. A first group of each client is not measured: it warms up the broker.
 
     gap      from the last record that the old owner delivered to the first of the new one
-    silence  the longest time between two deliveries of a partition that stayed
+    silence  the longest time between two deliveries of a partition that stayed; where nothing
+             happens, it is the machine's own
 """
 
 from __future__ import annotations
@@ -36,8 +39,9 @@ from kafka_coop.testing import LocalKafka
 PARTITIONS = 48
 RATE = 2_000
 MEMBERS = 4
-EVENTS = ("join", "leave", "kill")
-WINDOW = {"join": 8.0, "leave": 6.0, "kill": 12.0}
+EVENTS = ("nothing", "join", "leave", "kill")
+WINDOW = {"nothing": 6.0, "join": 8.0, "leave": 6.0, "kill": 12.0}
+HEARTBEAT = 3.0
 
 
 @dataclass
@@ -131,7 +135,10 @@ class Group:
                 process.wait()
 
 
-def measure(client: str, bootstrap: str, topic: str, folder: Path, *, spread: bool) -> list[Cost]:
+def measure(
+    client: str, bootstrap: str, topic: str, folder: Path, *, spread: bool, later: float
+) -> list[Cost]:
+    """One group's life; ``later``: seconds by which each event comes later after the one before."""
     group = Group(client, bootstrap, topic, folder)
     marks: list[float] = []
     try:
@@ -147,9 +154,9 @@ def measure(client: str, bootstrap: str, topic: str, folder: Path, *, spread: bo
                 group.processes[MEMBERS].send_signal(signal.SIGUSR1)
             elif event == "leave":
                 group.processes[MEMBERS].send_signal(signal.SIGTERM)
-            else:
+            elif event == "kill":
                 os.kill(group.processes[0].pid, signal.SIGKILL)
-            time.sleep(WINDOW[event])
+            time.sleep(WINDOW[event] + later)
         marks.append(time.time())
     finally:
         group.stop()
@@ -157,6 +164,16 @@ def measure(client: str, bootstrap: str, topic: str, folder: Path, *, spread: bo
     for partition, delivery in group.deliveries():
         by_partition[partition].append(delivery)
     return [cost_of(by_partition, start, end) for start, end in itertools.pairwise(marks)]
+
+
+def warm_up(client: str, bootstrap: str, topic: str, folder: Path) -> None:
+    group = Group(client, bootstrap, topic, folder)
+    try:
+        for _ in range(2):
+            group.start()
+            time.sleep(5)
+    finally:
+        group.stop()
 
 
 def cost_of(by_partition: dict[int, list[Delivery]], start: float, end: float) -> Cost:
@@ -189,7 +206,9 @@ def main() -> None:
         kafka.create_topic("load", partitions=PARTITIONS)
         load = Load(kafka.bootstrap_servers, "load")
         load.start()
-        for _ in range(options.runs):
+        for client in options.clients.split(","):
+            warm_up(client, kafka.bootstrap_servers, "load", Path(folder))
+        for run in range(options.runs):
             for phase in options.phases.split(","):
                 for client in options.clients.split(","):
                     measured = measure(
@@ -198,6 +217,7 @@ def main() -> None:
                         "load",
                         Path(folder),
                         spread=phase == "spread",
+                        later=HEARTBEAT * run / options.runs,
                     )
                     for event, cost in zip(EVENTS, measured, strict=True):
                         costs[client, phase, event].append(cost)

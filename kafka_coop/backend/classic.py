@@ -92,6 +92,7 @@ class ClassicBackend:
         self._joins: dict[int, tuple[asyncio.Task[None], Node]] = {}
         self._assignors = {a.name: a for a in settings.assignors}
         self._identity = self._standing.identity
+        self._told_poll = float("-inf")
         self._thread = threading.Thread(
             target=self._run, name=f"kafka-coop-{settings.group_id}", daemon=True
         )
@@ -218,9 +219,12 @@ class ClassicBackend:
         """Gives the machine an event and carries out what it answers."""
         now = clock.now()
         owned = self._member.owned
-        for happened in (ev.Polled(at=self.mailbox.last_poll), event):
-            for effect in self._member.handle(happened, now):
+        if self.mailbox.last_poll != self._told_poll:
+            self._told_poll = self.mailbox.last_poll
+            for effect in self._member.handle(ev.Polled(at=self._told_poll), now):
                 self._carry_out(effect)
+        for effect in self._member.handle(event, now):
+            self._carry_out(effect)
         if self._member.owned is not owned and self._errands is not None:
             self._errands.disown(owned - self._member.owned)
         self.mailbox.expecting = self._member.expecting
@@ -254,8 +258,8 @@ class ClassicBackend:
                 self._abort_join(token)
             case ef.SendSync(token=token):
                 self._ask(effect, lambda a: ev.SyncAnswered(token=token, answer=a), JOIN_LANE)
-            case ef.SendHeartbeat(token=token):
-                self._ask(effect, lambda a: ev.HeartbeatAnswered(token=token, answer=a))
+            case ef.SendHeartbeat():
+                self._beat(effect)
             case ef.SendLeave(token=token):
                 self._ask(effect, lambda a: ev.LeaveAnswered(token=token, answer=a))
             case ef.RunAssignor():
@@ -312,6 +316,20 @@ class ClassicBackend:
                 event,
             )
         )
+
+    def _beat(self, effect: ef.SendHeartbeat) -> None:
+        """Without a task where a connection stands: beats are what an idle member costs."""
+
+        def event(answer: Any) -> ev.Event:
+            return ev.HeartbeatAnswered(token=effect.token, answer=answer)
+
+        if not self._brokers.ask_node(
+            effect.node,
+            effect.request,
+            timeout=effect.timeout,
+            answered=lambda answer: self._handle(event(answer)),
+        ):
+            self._ask(effect, event)
 
     async def _answer(
         self, asked: Coroutine[Any, Any, Response], event: Callable[[Any], ev.Event]

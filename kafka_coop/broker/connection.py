@@ -14,7 +14,7 @@ from kafka_coop.broker.diagnosis import Peer, Stage, again, at, too_slow
 from kafka_coop.broker.dial import dial
 from kafka_coop.broker.sasl import Conversation
 from kafka_coop.broker.security import Login, Security
-from kafka_coop.broker.wire import Wire
+from kafka_coop.broker.wire import Answered, Wire
 from kafka_coop.config import ConnectionSettings
 from kafka_coop.errors import (
     ConnectionFailedError,
@@ -172,6 +172,32 @@ class Connection:
                 self._fail(f"the connection was closed with its request {name}, which was given up")
             raise
 
+    def ask(self, request: Request, *, timeout: timedelta, answered: Answered) -> bool:
+        """Sends a request at once, if it can be; ``answered`` takes what comes of it, later.
+
+        What `send` is to a task, without one: for what is sent many times a second.
+
+        Returns:
+            False: nothing was sent, and `send` says why or waits for what is in the way.
+        """
+        if self.closed or self._login_due():
+            return False
+        try:
+            version = self._version_of(request)
+        except VersionNotSupportedError:
+            return False
+
+        def late() -> None:
+            self._wire.fail(self._late(type(request).__name__, timeout, sent=True))
+
+        def in_time(outcome: Response | RequestFailedError) -> None:
+            limit.cancel()
+            answered(outcome)
+
+        limit = asyncio.get_running_loop().call_later(timeout.total_seconds(), late)
+        self._wire.write(request, version, in_time)
+        return True
+
     def close(self) -> None:
         """Closes at once. What is in flight fails with a ConnectionFailedError."""
         self._fail("the connection was closed by this client")
@@ -253,6 +279,10 @@ class Connection:
             renew_at=began + max(seconds * _REAUTHENTICATE_AT, _SHORTEST_SESSION),
             ends_at=began + seconds,
         )
+
+    def _login_due(self) -> bool:
+        """Whether a request must wait for a login, or is to start one."""
+        return self._held or self._clock.now() >= self._session.renew_at
 
     async def _admitted(self) -> None:
         """Returns when a request may be written. Starts the re-authentication when it is due."""

@@ -12,6 +12,7 @@ from kafka_coop.broker.backoff import ReconnectBackoff
 from kafka_coop.broker.clock import Clock
 from kafka_coop.broker.connection import Connection
 from kafka_coop.broker.diagnosis import again
+from kafka_coop.broker.wire import Answered
 from kafka_coop.errors import ConnectionFailedError, RequestFailedError, RequestTimedOutError
 from kafka_coop.protocol.messages import Request, Response
 
@@ -52,6 +53,7 @@ class Line:
         self._finishing: set[asyncio.Task[Any]] = set()
         self._idle_timer: asyncio.TimerHandle | None = None
         self._users = 0
+        self._last_used = 0.0
         self._last_failure: RequestFailedError | None = None
 
     @property
@@ -88,6 +90,26 @@ class Line:
             return await self._sent(connection, request, left)
         finally:
             self._release()
+
+    def ask(self, request: Request, *, timeout: timedelta, answered: Answered) -> bool:
+        """Sends a request on the connection that stands; ``answered`` takes what comes of it.
+
+        Returns:
+            False: nothing was sent; `request` connects first, or waits for a login.
+        """
+        connection = self._connection
+        if connection is None:
+            return False
+
+        def concluded(outcome: Response | RequestFailedError) -> None:
+            self._conclude(connection, outcome)
+            self._release()
+            answered(outcome)
+
+        if not connection.ask(request, timeout=timeout, answered=concluded):
+            return False
+        self._use()
+        return True
 
     def drop(self) -> None:
         """Closes the connection, or ends the attempt to make one; its callers fail.
@@ -158,14 +180,19 @@ class Line:
         try:
             answer = await connection.send(request, timeout=limit)
         except RequestFailedError as error:
-            # Of many that fail with one connection, the first counts.
-            if connection.closed and connection is self._connection:
-                self._discard()
-                self._failed(error)
+            self._conclude(connection, error)
             raise
-        self._backoff.succeeded()
-        self._last_failure = None
+        self._conclude(connection, answer)
         return answer
+
+    def _conclude(self, connection: Connection, outcome: Response | RequestFailedError) -> None:
+        if not isinstance(outcome, RequestFailedError):
+            self._backoff.succeeded()
+            self._last_failure = None
+        elif connection.closed and connection is self._connection:
+            # Of many that fail with one connection, the first counts.
+            self._discard()
+            self._failed(outcome)
 
     def _failed(self, error: RequestFailedError) -> None:
         _log.debug("%s", error)
@@ -187,13 +214,27 @@ class Line:
 
     def _use(self) -> None:
         self._users += 1
-        self._stop_idle_timer()
 
     def _release(self) -> None:
         self._users -= 1
-        if self._users == 0 and self._max_idle > 0 and self.live:
-            loop = asyncio.get_running_loop()
-            self._idle_timer = loop.call_later(self._max_idle, self.drop)
+        self._last_used = asyncio.get_running_loop().time()
+        if self._idle_timer is None and self._max_idle > 0 and self.live:
+            self._watch_idleness(self._max_idle)
+
+    def _watch_idleness(self, seconds: float) -> None:
+        """One timer looks again when it was too early: set for each use, it would cost more."""
+        loop = asyncio.get_running_loop()
+        self._idle_timer = loop.call_later(seconds, self._drop_if_idle)
+
+    def _drop_if_idle(self) -> None:
+        self._idle_timer = None
+        idle_for = asyncio.get_running_loop().time() - self._last_used
+        if self._users > 0:
+            return  # the last of them to be done sets the timer anew
+        if idle_for >= self._max_idle:
+            self.drop()
+        else:
+            self._watch_idleness(self._max_idle - idle_for)
 
     def _stop_idle_timer(self) -> None:
         if self._idle_timer is not None:

@@ -14,6 +14,7 @@ from kafka_coop.broker.connection import Connection
 from kafka_coop.broker.diagnosis import Peer
 from kafka_coop.broker.line import Line
 from kafka_coop.broker.security import Security
+from kafka_coop.broker.wire import Answered
 from kafka_coop.config import ConnectionSettings
 from kafka_coop.errors import (
     AuthenticationFailedError,
@@ -131,6 +132,23 @@ class Brokers:
         """
         address = (node.host, node.port)
         return await self._line(address, lane).request(request, timeout=timeout)
+
+    def ask_node(
+        self, node: Node, request: Request, *, timeout: timedelta, answered: Answered
+    ) -> bool:
+        """Sends a request to one broker on the main lane, if its connection stands.
+
+        Args:
+            node: The broker.
+            request: What to send.
+            timeout: For the answer; it closes the connection.
+            answered: Takes the answer, or why there is none, once, in a later turn of the loop.
+
+        Returns:
+            False: nothing was sent, and ``answered`` will not be called: use `request_node`.
+        """
+        line = self._lines.get(((node.host, node.port), MAIN_LANE))
+        return line is not None and line.ask(request, timeout=timeout, answered=answered)
 
     def drop(self, node: Node, lane: str) -> None:
         """Closes a lane's connection, if there is one; its requests fail at once.

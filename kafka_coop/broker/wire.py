@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from kafka_coop.broker.diagnosis import Peer, Stage, again, cut
 from kafka_coop.broker.frames import FrameSplitter, frame
@@ -15,11 +17,15 @@ _CORRELATION_BYTES = 4
 _LARGEST_CORRELATION = 0x7FFF_FFFF
 
 
+Answered: TypeAlias = Callable[[Response | RequestFailedError], None]
+"""Takes the outcome of a request, once, in the event loop and in no call of ours to it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _InFlight:
     request: Request
     version: int
-    answer: asyncio.Future[Response]
+    answered: Answered
 
 
 class Wire(asyncio.Protocol):
@@ -43,6 +49,7 @@ class Wire(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._gone: asyncio.Future[None] | None = None
         self._in_flight: dict[int, _InFlight] = {}
+        self._nothing_in_flight = asyncio.Event()
         self._last_correlation = 0
 
     @property
@@ -50,11 +57,36 @@ class Wire(asyncio.Protocol):
         """Requests that wait for their answers."""
         return len(self._in_flight)
 
+    @property
+    def _failed(self) -> bool:
+        return self.error is not None
+
     def submit(self, request: Request, version: int) -> asyncio.Future[Response]:
         """Writes a request.
 
         Returns:
             Its answer to come. Whoever cancels it must `fail` the wire.
+
+        Raises:
+            RequestFailedError: The wire has failed before.
+        """
+        answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+
+        def answered(outcome: Response | RequestFailedError) -> None:
+            if answer.done():
+                return
+            if isinstance(outcome, RequestFailedError):
+                answer.set_exception(outcome)
+            else:
+                answer.set_result(outcome)
+
+        self.write(request, version, answered)
+        return answer
+
+    def write(self, request: Request, version: int, answered: Answered) -> None:
+        """Writes a request; ``answered`` takes what comes of it.
+
+        No future and no task: each would cost another turn of the event loop.
 
         Raises:
             RequestFailedError: The wire has failed before.
@@ -67,15 +99,16 @@ class Wire(asyncio.Protocol):
             request, version=version, correlation_id=correlation, client_id=self._client_id
         )
         self._last_correlation = correlation
-        answer = asyncio.get_running_loop().create_future()
-        self._in_flight[correlation] = _InFlight(request=request, version=version, answer=answer)
+        self._in_flight[correlation] = _InFlight(
+            request=request, version=version, answered=answered
+        )
+        self._nothing_in_flight.clear()
         self._transport.write(frame(payload))
-        return answer
 
     async def settled(self) -> None:
         """Returns once nothing is in flight, answered or failed."""
         while self._in_flight:
-            await asyncio.wait([waiting.answer for waiting in self._in_flight.values()])
+            await self._nothing_in_flight.wait()
 
     def fail(self, error: RequestFailedError) -> None:
         """Closes the socket; all that is in flight fails with copies of the error."""
@@ -83,9 +116,10 @@ class Wire(asyncio.Protocol):
             return
         self.error = error
         in_flight, self._in_flight = self._in_flight, {}
+        self._nothing_in_flight.set()
         for waiting in in_flight.values():
-            if not waiting.answer.done():
-                waiting.answer.set_exception(again(error))
+            # Not now: whoever fails a wire may be in the middle of something.
+            asyncio.get_running_loop().call_soon(waiting.answered, again(error))
         if self._transport is not None:
             # Not close(): under TLS that waits for the broker's goodbye.
             self._transport.abort()
@@ -114,6 +148,8 @@ class Wire(asyncio.Protocol):
         try:
             for payload in self._splitter.frames():
                 self._answer(payload)
+                if self._failed:  # the answer made somebody close us
+                    return
         except MalformedDataError as error:
             failure = ConnectionFailedError(f"{self.peer}: unreadable answer: {error}")
             failure.__cause__ = error
@@ -138,5 +174,6 @@ class Wire(asyncio.Protocol):
         del self._in_flight[correlation]
         if self.stage is Stage.UNPROVEN:
             self.stage = Stage.PROVEN
-        if not waiting.answer.done():
-            waiting.answer.set_result(response)
+        if not self._in_flight:
+            self._nothing_in_flight.set()
+        waiting.answered(response)

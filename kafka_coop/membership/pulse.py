@@ -4,8 +4,8 @@ Pace. While nothing happens the leader's suggestion holds, a budget for the whol
 (or ``heartbeat.interval.ms``, where the user set it). While a follow-up round is announced the
 members that have nothing to revoke would be the last to hear of it: the coordinator tells them
 only in answer to a heartbeat, so every heartbeat interval is added to the time that the moving
-partitions have no owner. They beat every 20 ms instead, and more slowly the longer the
-revoking member takes (a callback of 30 s must not cost the broker 1,500 beats a member).
+partitions have no owner. They beat every 10 ms instead, and more slowly the longer the
+revoking member takes (a callback of 30 s must not cost the broker 3,000 beats a member).
 
 Lease. The broker restarts a member's session timer when it *receives* a heartbeat, which is
 not before the member *sent* it. So until ``session.timeout.ms`` after the last acknowledged
@@ -49,7 +49,7 @@ from kafka_coop.types import GroupMetadata
 DEFAULT_INTERVAL = timedelta(seconds=3)
 """Where neither the user nor the leader (another client's, say) gave an interval."""
 
-FOLLOW_UP_INTERVAL = 0.020
+FOLLOW_UP_INTERVAL = 0.010
 _FOLLOW_UP_SLOWDOWN = 0.1  # of the time since the announcement
 
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from kafka_coop.simulation.process import Process
 
 _EVENTS_PER_SECOND = 2000
-"""More than this, and a member spins. One that hunts for a follow-up round beats every 20 ms."""
+"""More than this, and a member spins. One that hunts for a follow-up round beats every 10 ms."""
 
 
 _FORCED = frozenset(

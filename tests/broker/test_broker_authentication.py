@@ -354,6 +354,29 @@ async def test_a_session_is_renewed_after_85_percent_and_not_before() -> None:
 
 
 @on_loop
+async def test_a_question_without_a_task_does_not_go_out_when_a_renewal_is_due() -> None:
+    clock, sessions = Clock(), Sessions()
+    async with FakeBroker(sessions) as broker:
+        connection = await opened(broker, clock)
+        outcomes: asyncio.Queue[object] = asyncio.Queue()
+
+        def ask() -> bool:
+            return connection.ask(HEARTBEAT_REQUEST, timeout=SOON, answered=outcomes.put_nowait)
+
+        clock.time = 84
+        assert ask()
+        await outcomes.get()
+        clock.time = 86
+        assert not ask()
+        await beat(connection)
+        await renewed(connection)
+        assert ask()
+        await outcomes.get()
+        await closed(connection)
+    assert sessions.logins == 2
+
+
+@on_loop
 async def test_a_session_that_does_not_end_is_not_renewed() -> None:
     clock = Clock()
     async with broker_with("PLAIN", lifetime=0.0) as broker:

@@ -315,7 +315,7 @@ def test_the_assignment_says_whether_another_round_comes_and_how_often_to_beat(
         user_data, marks = split_marks(decode_assignment(data).user_data)
         assert user_data == b""
         assert marks == AssignmentMarks(
-            follow_up=follow_up, heartbeat_interval=timedelta(milliseconds=100)
+            follow_up=follow_up, heartbeat_interval=timedelta(milliseconds=50)
         )
 
 
@@ -326,7 +326,7 @@ def test_sticky_assignments_are_the_bytes_java_sends() -> None:
 
 @pytest.mark.parametrize(
     ("members", "milliseconds"),
-    [(0, 100), (1, 100), (10, 100), (25, 250), (300, 3000), (9999, 3000)],
+    [(0, 100), (1, 100), (2, 50), (5, 50), (10, 100), (25, 250), (300, 3000), (9999, 3000)],
 )
 def test_the_group_beats_a_hundred_times_a_second_as_long_as_it_can(
     members: int, milliseconds: int

@@ -1,0 +1,142 @@
+"""Requests without a task: `Brokers.ask_node`."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Self
+
+from broker_harness import (
+    HEARTBEAT,
+    HEARTBEAT_REQUEST,
+    SOON,
+    FakeBroker,
+    Visitor,
+    on_loop,
+    settings,
+)
+
+from kafka_coop.broker.pool import MAIN_LANE, Brokers
+from kafka_coop.errors import ConnectionFailedError, RequestFailedError, RequestTimedOutError
+from kafka_coop.protocol.messages import HeartbeatAcked, Response
+
+
+class Asker:
+    """A pool with a connection that stands, and what its questions were answered."""
+
+    def __init__(self, broker: FakeBroker) -> None:
+        self.broker = broker
+        self.pool = Brokers(settings(bootstrap=(broker.address,)))
+        self.outcomes: asyncio.Queue[Response | RequestFailedError] = asyncio.Queue()
+
+    async def __aenter__(self) -> Self:
+        await self.beat()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.pool.close()
+        assert self.outcomes.empty(), "answered twice"
+
+    async def beat(self) -> None:
+        await self.pool.request_node(self.broker.node, HEARTBEAT_REQUEST, timeout=SOON)
+
+    def ask(self, timeout: timedelta = SOON) -> bool:
+        return self.pool.ask_node(
+            self.broker.node,
+            HEARTBEAT_REQUEST,
+            timeout=timeout,
+            answered=self.outcomes.put_nowait,
+        )
+
+
+async def answer_once(visitor: Visitor) -> None:
+    """Answers the first heartbeat of a connection, and is silent from then on."""
+    await visitor.greet()
+    visitor.answer(await visitor.request())
+    await visitor.left()
+
+
+@on_loop
+async def test_a_question_is_answered_once_and_later() -> None:
+    async with FakeBroker() as broker, Asker(broker) as asker:
+        assert asker.ask()
+        assert asker.ask()
+        assert asker.outcomes.empty(), "not while it is asked"
+        for _ in range(2):
+            assert isinstance(await asker.outcomes.get(), HeartbeatAcked)
+        assert broker.visits == 1
+
+
+@on_loop
+async def test_nothing_is_asked_where_no_connection_stands() -> None:
+    async with FakeBroker() as broker, Asker(broker) as asker:
+        asker.pool.drop(broker.node, MAIN_LANE)
+        assert not asker.ask()
+        await asker.beat()
+        assert asker.ask()
+        await asker.outcomes.get()
+
+
+@on_loop
+async def test_silence_costs_a_question_its_timeout_and_the_connection() -> None:
+    async with FakeBroker(answer_once) as broker, Asker(broker) as asker:
+        assert asker.ask(timeout=timedelta(milliseconds=50))
+        assert asker.ask()
+        errors = [await asker.outcomes.get(), await asker.outcomes.get()]
+        assert all(isinstance(error, RequestTimedOutError) for error in errors)
+        assert errors[0] is not errors[1]
+        assert "Heartbeat was not answered within 0.05 s" in str(errors[0])
+        assert not asker.ask()
+
+
+@on_loop
+async def test_a_dropped_connection_fails_its_questions_but_not_at_once() -> None:
+    """Who drops it is in the middle of something, and must not be called back there."""
+    async with FakeBroker(answer_once) as broker, Asker(broker) as asker:
+        assert asker.ask()
+        asker.pool.drop(broker.node, MAIN_LANE)
+        assert asker.outcomes.empty()
+        assert isinstance(await asker.outcomes.get(), ConnectionFailedError)
+
+
+@on_loop
+async def test_who_is_answered_may_drop_the_connection() -> None:
+    """Whatever else the broker sent in the same segment is nobody's then."""
+
+    async def both_at_once(visitor: Visitor) -> None:
+        await visitor.greet()
+        visitor.answer(await visitor.request())
+        first, second = await visitor.request(), await visitor.request()
+        assert {first.api_key, second.api_key} == {HEARTBEAT}
+        visitor.answer(first)
+        visitor.answer(second)
+        await visitor.left()
+
+    async with FakeBroker(both_at_once) as broker, Asker(broker) as asker:
+        asker.pool.ask_node(
+            broker.node,
+            HEARTBEAT_REQUEST,
+            timeout=SOON,
+            answered=lambda _: asker.pool.drop(broker.node, MAIN_LANE),
+        )
+        assert asker.ask()
+        assert isinstance(await asker.outcomes.get(), ConnectionFailedError)
+
+
+@on_loop
+async def test_a_connection_with_a_question_under_way_is_not_idle() -> None:
+    async with FakeBroker(answer_once) as broker:
+        pool = Brokers(
+            settings(bootstrap=(broker.address,), connections_max_idle=timedelta(milliseconds=20))
+        )
+        outcomes: asyncio.Queue[Response | RequestFailedError] = asyncio.Queue()
+        await pool.request_node(broker.node, HEARTBEAT_REQUEST, timeout=SOON)
+        assert pool.ask_node(
+            broker.node,
+            HEARTBEAT_REQUEST,
+            timeout=timedelta(milliseconds=200),
+            answered=outcomes.put_nowait,
+        )
+        # Dropped as idle, it would fail with another error, and earlier.
+        assert isinstance(await outcomes.get(), RequestTimedOutError)
+        await pool.close()
