@@ -260,6 +260,7 @@ class ClassicBackend:
             case ef.SendMetadata(token=token, request=request):
                 self._ask_any(request, lambda a: ev.MetadataAnswered(token=token, answer=a))
             case ef.SendJoin(token=token, node=node):
+                self.mailbox.topics = self._member.topics
                 self._joins[token] = (
                     self._ask(effect, lambda a: ev.JoinAnswered(token=token, answer=a), JOIN_LANE),
                     node,

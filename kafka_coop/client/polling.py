@@ -38,6 +38,9 @@ _CALM_SLICE = 0.030
 _BUSY_SLICE = 0.002
 """The same while a rebalance is under way: every slice is added to a moved partition's gap."""
 
+_INTRODUCTION = 0.1
+"""Seconds for librdkafka to hear of a topic, while nothing is fetched."""
+
 _Take: TypeAlias = Callable[[int, float], list[Message]]
 
 
@@ -128,6 +131,7 @@ class Polling:
                 if self._mailbox.items:
                     self._handover.attend()
                 self._commits.attend(now)
+                self._introduce(deadline - time.monotonic())
             elif self._mailbox.items:
                 return  # processed before the next call, which may take partitions away
             if ownership.errors:
@@ -145,6 +149,17 @@ class Polling:
                 got[:] = [message for message in got if message.error() is not None]
             if len(got) >= n or remaining <= wait:
                 return
+
+    def _introduce(self, left: float) -> None:
+        """Librdkafka hears of the topics to come, while none is there that it would keep waiting.
+
+        `Fetcher.add` would wait for it too, when a partition has no owner meanwhile.
+        """
+        topics, acquaintance = self._mailbox.topics, self._fetcher.acquaintance
+        if left <= 0 or not topics or self._ownership.owned or not acquaintance.strangers(topics):
+            return
+        with self._ownership.lock:
+            acquaintance.meet(topics, min(left, _INTRODUCTION))
 
     def _put_back(self, messages: list[Message]) -> None:
         """The user does not get these: a Ctrl-C, or a callback's exception, comes in between.

@@ -21,6 +21,7 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaError, KafkaException, Message
 
+from kafka_coop.fetching.acquaintance import Acquaintance
 from kafka_coop.fetching.buffer import RecordBuffer
 from kafka_coop.fetching.callbacks import CallbackGuard
 from kafka_coop.fetching.ledger import DeliveryLedger
@@ -42,6 +43,9 @@ _CONFLICT: int = KafkaError._CONFLICT  # noqa: SLF001  # the names of confluent'
 _INVALID_ARG: int = KafkaError._INVALID_ARG  # noqa: SLF001
 _STATE: int = KafkaError._STATE  # noqa: SLF001
 
+_INTRODUCTION = 0.2
+"""Seconds that `add` waits for librdkafka to hear of a topic."""
+
 _PREFETCH_BYTES = 1 << 20
 """Large records are prefetched in smaller batches: librdkafka bounds what *it* holds
 (``queued.max.messages.kbytes``), and refills at once what was taken out."""
@@ -59,6 +63,10 @@ class Fetcher:
     Neither that nor an exception from a signal handler (Ctrl-C) loses a record, or repeats one.
 
     After `close`, methods raise RuntimeError, as confluent's do.
+
+    Attributes:
+        acquaintance: Has librdkafka know topics before their partitions are added; `add` does
+            where nobody did, and waits.
 
     Args:
         config: librdkafka's configuration, callbacks included. ``group.id`` is required by
@@ -79,6 +87,7 @@ class Fetcher:
         self._consumer = confluent_kafka.Consumer(
             self._guard.guarded(config) | _NEVER_COMMIT, **options
         )
+        self.acquaintance = Acquaintance(self._consumer.list_topics)
         self._prefetch = prefetch
         self._batch_size = prefetch
         self._buffer = RecordBuffer()
@@ -112,6 +121,7 @@ class Fetcher:
             _require_start(start.offset)
             if of in self._starts:
                 raise _error(_CONFLICT, f"{of} is fetched already")
+        self.acquaintance.meet(sorted({of.topic for of in starts}), _INTRODUCTION)
         if not self._held:
             self._run(starts)
         self._starts.update(starts)

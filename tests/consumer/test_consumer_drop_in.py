@@ -207,10 +207,11 @@ def test_quiet_calls_agree(ours: CoopConsumer, theirs: Consumer) -> None:
 
 
 def test_configuration_by_keywords_goes_before_the_dict() -> None:
-    servers = {"bootstrap.servers": CONFIG["bootstrap.servers"], "log_level": 0}
+    servers: dict[str, Any] = {"bootstrap.servers": CONFIG["bootstrap.servers"], "log_level": 0}
+    mine: dict[str, Any] = {"group.id": "mine"}
     for made in (
-        CoopConsumer(**servers, **{"group.id": "mine"}, registry=CollectorRegistry()),
-        CoopConsumer(CONFIG, **{"group.id": "mine"}, registry=CollectorRegistry()),
+        CoopConsumer(**servers, **mine, registry=CollectorRegistry()),
+        CoopConsumer(CONFIG, **mine, registry=CollectorRegistry()),
     ):
         with made:
             assert made._config.group_id == "mine"

@@ -6,6 +6,7 @@ in what it has yet to start.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import cast
 
 import confluent_kafka
@@ -38,6 +39,9 @@ class StandIn:
         self.seeks_until_raising = -1
         self.not_started = False
         self.stopping: set[int] = set()
+
+    def list_topics(self, _topic: str | None, _timeout: float) -> SimpleNamespace:
+        return SimpleNamespace(topics={})
 
     def incremental_assign(self, partitions: NATIVE) -> None:
         self.upcoming |= {p.partition: p.offset for p in partitions}

@@ -1,0 +1,78 @@
+"""The topics that librdkafka has heard of.
+
+It asks for a topic's leaders when a partition of it is first assigned, and then looks at that
+partition again only half a second later, or a whole one: most of a moved partition's gap, if
+its new owner is a new member. Asked beforehand, by whatever asks for the topic's metadata, it
+fetches within milliseconds. (`python -m benchmarks.rebalance` shows it.)
+
+Not in another thread: confluent-kafka lets one call at a time into a consumer, and a `poll` in
+slices leaves no gap for the other caller, who waits for seconds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from confluent_kafka import KafkaException
+
+_GOOD_FOR = 300.0
+"""Seconds. librdkafka forgets what it does not fetch after ``metadata.max.age.ms``, 900 s."""
+
+_RETRY = 0.2
+_LONGEST_RETRY = 5.0
+"""Seconds between two questions while no broker answers; doubled each time."""
+
+_ONE_BY_ONE = 16
+"""More topics than this are asked for at once, with all the others of the cluster."""
+
+
+class Acquaintance:
+    """Has librdkafka ask for topics.
+
+    Args:
+        ask: `confluent_kafka.Consumer.list_topics`: a topic or None for all, and the time-out.
+        clock: Seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[str | None, float], Any],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ask = ask
+        self._clock = clock
+        self._met: dict[str, float] = {}
+        self._failures = 0
+        self._not_before = float("-inf")
+
+    def strangers(self, topics: Iterable[str]) -> tuple[str, ...]:
+        """Those that librdkafka may not know, and may be asked for now."""
+        now = self._clock()
+        if now < self._not_before:
+            return ()
+        return tuple(t for t in topics if now - self._met.get(t, float("-inf")) > _GOOD_FOR)
+
+    def meet(self, topics: Iterable[str], timeout: float) -> None:
+        """Waits until librdkafka knows these topics; never raises.
+
+        Milliseconds where it has a connection. Without an answer in time a partition is
+        fetched all the same, when librdkafka gets to it.
+
+        Args:
+            topics: Their names.
+            timeout: Seconds, for each question; the first that is not answered is the last.
+        """
+        strangers = self.strangers(topics)
+        for question in strangers if len(strangers) <= _ONE_BY_ONE else (None,):
+            try:
+                answer = self._ask(question, timeout)
+            except KafkaException:
+                wait = min(_RETRY * 2**self._failures, _LONGEST_RETRY)
+                self._not_before = self._clock() + wait
+                self._failures = min(self._failures + 1, 10)
+                return
+            self._failures = 0
+            exist = [t for t, told in answer.topics.items() if told.error is None]
+            self._met.update(dict.fromkeys(exist, self._clock()))
