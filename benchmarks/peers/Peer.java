@@ -72,17 +72,27 @@ public final class Peer {
 
     private void serve() throws IOException {
         for (int letter = in.read(); letter >= 0; letter = in.read()) {
-            switch (letter) {
-                case 'L' -> load();
-                case 'R' -> run();
-                case 'A' -> answers();
-                case 'S' -> subscription();
-                case 'D' -> assignment();
-                case 'C' -> claim();
-                case 'U' -> userData();
-                default -> throw new IOException("no such request: " + (char) letter);
+            try {
+                answer((char) letter);
+            } catch (RuntimeException error) {
+                // Answers begin once there is nothing left that may fail.
+                out.writeByte(1);
+                writeString(error.toString());
             }
             out.flush();
+        }
+    }
+
+    private void answer(char letter) throws IOException {
+        switch (letter) {
+            case 'L' -> load();
+            case 'R' -> run();
+            case 'A' -> answers();
+            case 'S' -> subscription();
+            case 'D' -> assignment();
+            case 'C' -> claim();
+            case 'U' -> userData();
+            default -> throw new IOException("no such request: " + letter);
         }
     }
 
