@@ -19,18 +19,21 @@ from __future__ import annotations
 import argparse
 import platform
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from benchmarks.leader import growth
-from benchmarks.leader.groups import ROWS, Row, chosen
+from benchmarks.leader.groups import ROWS, Row
 from benchmarks.leader.measure import ASSIGNOR, CONTESTANTS, OURS, Patience, measure
 from benchmarks.leader.report import Line, plot, table
 from benchmarks.peers import franz, java
 from benchmarks.peers.ours import OurPeer
 from benchmarks.peers.wire import Peer, PeerUnavailableError
+
+_T = TypeVar("_T")
 
 
 def available(names: list[str]) -> list[str]:
@@ -61,9 +64,9 @@ def lines_of(row: Row, names: list[str], patience: Patience) -> list[Line]:
 
 
 def compare(options: argparse.Namespace, patience: Patience) -> None:
-    names = available(options.clients.split(","))
+    names = available(options.clients)
     lines: list[Line] = []
-    for row in chosen(map(int, options.rows.split(","))):
+    for row in options.rows:
         lines += lines_of(row, names, patience)
         print(*list(table(lines))[-2:], sep="\n", file=sys.stderr, flush=True)
     versions = (
@@ -88,15 +91,31 @@ def publish(lines: Iterable[str], path: Path) -> None:
     path.write_text(f"{text}\n")
 
 
+def rows(text: str) -> list[Row]:
+    numbers = {str(n): row for n, row in enumerate(ROWS, 1)}
+    return [_one_of(numbers, word) for word in text.split(",")]
+
+
+def clients(text: str) -> list[str]:
+    return [_one_of({n: n for n in CONTESTANTS}, word) for word in text.split(",")]
+
+
+def _one_of(known: Mapping[str, _T], word: str) -> _T:
+    if word.strip() not in known:
+        raise argparse.ArgumentTypeError(f"{word!r} is none of {', '.join(known)}")
+    return known[word.strip()]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.leader",
         description=(__doc__ or "").partition("\n")[0],
         epilog="\n".join(f"row {n}: {row}" for n, row in enumerate(ROWS, 1)),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("what", nargs="?", choices=("peers", "growth"), default="peers")
-    parser.add_argument("--rows", default=",".join(str(n) for n in range(1, len(ROWS) + 1)))
-    parser.add_argument("--clients", default=",".join(CONTESTANTS))
+    parser.add_argument("--rows", type=rows, default=ROWS, help="numbers, see below; all")
+    parser.add_argument("--clients", type=clients, default=[*CONTESTANTS], help="all")
     parser.add_argument("--rounds", type=int, default=3, help="turns each contestant gets")
     parser.add_argument("--seconds", type=float, default=1.0, help="of runs in a turn")
     parser.add_argument("--limit", type=float, default=60.0, help="of seconds for one run")

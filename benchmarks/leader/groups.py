@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -107,8 +107,3 @@ def _member_ids(count: int) -> list[str]:
 
 def _digest(kind: str, number: int) -> str:
     return hashlib.sha256(f"{kind} {number}".encode()).hexdigest()
-
-
-def chosen(numbers: Iterable[int]) -> list[Row]:
-    """The rows of these numbers, counted from 1."""
-    return [ROWS[n - 1] for n in numbers]

@@ -104,9 +104,9 @@ def plot(lines: Sequence[Line], path: Path) -> None:
     height = 0.8 / max(len(names), 1)
     for nth, name in enumerate(names):
         at = [i + nth * height for i, line in enumerate(lines) if line.best(name)]
-        took = [1e3 * (line.best(name) or 0) for line in lines if line.best(name)]
-        bars = axes.barh(at, took, height, label=name)
-        axes.bar_label(bars, [f"{t:,.1f}" for t in took], padding=2, fontsize=7)
+        took = [seconds for line in lines if (seconds := line.best(name))]
+        bars = axes.barh(at, [t * 1e3 for t in took], height, label=name)
+        axes.bar_label(bars, list(map(_milliseconds, took)), padding=2, fontsize=7)
     axes.set_yticks(
         [i + height * (len(names) - 1) / 2 for i in range(len(lines))],
         [f"{line.row}, {line.state}" for line in lines],
@@ -114,7 +114,7 @@ def plot(lines: Sequence[Line], path: Path) -> None:
     )
     axes.invert_yaxis()
     axes.set_xscale("log")
-    axes.margins(x=0.1)
+    axes.margins(x=0.1, y=0.01)
     axes.set_xlabel(
         "ms: all subscriptions' bytes in, all assignments' bytes out; shorter is better"
     )
