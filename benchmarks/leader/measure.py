@@ -33,7 +33,7 @@ class Result:
     """What one contestant made of one group.
 
     Attributes:
-        seconds: Of each run, in order.
+        seconds: Of each run, in order, by the clock that was asked for.
         memory: The most bytes its process had in memory, the group included.
         trouble: Why there is no figure, if there is none.
     """
@@ -50,14 +50,16 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True)
 class Patience:
-    """How long to try.
+    """How long to try, and by which clock.
 
     Attributes:
+        clock: ``wall`` or ``cpu``; see `Took`.
         rounds: Turns each contestant gets.
         seconds: A turn goes on with further runs for this long.
         limit: A run that takes longer is given up.
     """
 
+    clock: str = "wall"
     rounds: int
     seconds: float
     limit: float
@@ -92,7 +94,7 @@ def _take_turn(peer: Peer, result: Result, patience: Patience) -> None:
         return
     until = time.monotonic() + patience.seconds
     while True:
-        result.seconds.append(peer.run(limit=patience.limit))
+        result.seconds.append(getattr(peer.run(limit=patience.limit), patience.clock))
         if time.monotonic() > until:
             return
 

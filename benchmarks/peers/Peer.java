@@ -1,11 +1,13 @@
 // In this package to call AbstractStickyAssignor.memberData.
 package org.apache.kafka.clients.consumer.internals;
 
+import com.sun.management.OperatingSystemMXBean;
 import java.io.BufferedInputStream;
 import java.io.BufferedOutputStream;
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
+import java.lang.management.ManagementFactory;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
@@ -49,6 +51,8 @@ import org.apache.kafka.common.TopicPartition;
  */
 public final class Peer {
     private static final short VERSION = 0;
+    private static final OperatingSystemMXBean SYSTEM =
+        (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
     private static final Comparator<TopicPartition> BY_NAME =
         Comparator.comparing(TopicPartition::topic).thenComparing(TopicPartition::partition);
 
@@ -158,6 +162,7 @@ public final class Peer {
     private void run() throws IOException {
         plan = null;
         long began = System.nanoTime();
+        long cpuBegan = SYSTEM.getProcessCpuTime();
         Map<String, Subscription> subscriptions = new HashMap<>();
         for (Member member : members) {
             Subscription subscription =
@@ -170,9 +175,11 @@ public final class Peer {
         for (Map.Entry<String, Assignment> entry : plan.entrySet()) {
             encoded.put(entry.getKey(), ConsumerProtocol.serializeAssignment(entry.getValue()));
         }
-        long finished = System.nanoTime();
+        long took = System.nanoTime() - began;
+        long cpuTook = SYSTEM.getProcessCpuTime() - cpuBegan;
         out.writeByte(0);
-        out.writeLong(finished - began);
+        out.writeLong(took);
+        out.writeLong(cpuTook);
     }
 
     private void answers() throws IOException {

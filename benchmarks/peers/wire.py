@@ -4,8 +4,8 @@ A request is a letter and its fields, an answer a 0 and its fields, or a 1 and w
 Integers are big-endian; strings and bytes are an int32 length (-1: absent) and that many bytes.
 
     L  load     assignor, int8 own user data, topics, members ->
-    R  run                                                    -> int64 nanoseconds it took
-    A  answers                                                -> int32 n, n * (member, bytes)
+    R  run                                   -> int64 nanoseconds it took, int64 of CPU time
+    A  answers                               -> int32 n, n * (member, bytes)
 
     topics      int32 n, n * (name, int32 partitions, int8 racked, and if so
                 per partition: int32 n, n * rack)
@@ -26,6 +26,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Self
 
@@ -33,7 +34,7 @@ from kafka_coop.types import Cluster
 
 _INT8 = struct.Struct(">b")
 _INT32 = struct.Struct(">i")
-_INT64 = struct.Struct(">q")
+_TOOK = struct.Struct(">qq")
 
 
 class PeerUnavailableError(Exception):
@@ -46,6 +47,20 @@ class PeerError(Exception):
 
 class PeerTimeoutError(PeerError):
     """The peer took longer than it was given, and was ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Took:
+    """The seconds of one run.
+
+    Attributes:
+        wall: Of the clock on the wall: what a group waits for.
+        cpu: Of all threads of the process, the collector's among them: what it costs. Other
+            processes on the same cores hardly change it.
+    """
+
+    wall: float
+    cpu: float
 
 
 class Peer:
@@ -121,11 +136,8 @@ class Peer:
                 instance = (instance_ids or {}).get(member)
                 self._write(string(member), string(instance), blob(data))
 
-    def run(self, *, limit: float | None = None) -> float:
+    def run(self, *, limit: float | None = None) -> Took:
         """Runs the leader's step once.
-
-        Returns:
-            The seconds it took, of wall-clock time.
 
         Raises:
             PeerTimeoutError: It took longer than ``limit`` seconds. The peer is of no more use.
@@ -141,14 +153,14 @@ class Peer:
         try:
             with self._asking():
                 self._write(b"R")
-            nanoseconds: int = _INT64.unpack(self._read(_INT64.size))[0]
+            wall, cpu = _TOOK.unpack(self._read(_TOOK.size))
         except PeerError as error:
             if expired.is_set():
                 raise PeerTimeoutError(f"longer than {limit} s") from error
             raise
         finally:
             timer.cancel()
-        return nanoseconds / 1e9
+        return Took(wall=wall / 1e9, cpu=cpu / 1e9)
 
     def answers(self) -> dict[str, bytes]:
         """Each member's assignment of the last run."""

@@ -13,6 +13,7 @@ import (
 	"log"
 	"os"
 	"sort"
+	"syscall"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -55,12 +56,14 @@ func (p *peer) serve(letter byte) error {
 		}
 		return p.out.WriteByte(0)
 	case 'R':
+		cpuBegan := cpuTime()
 		took, err := p.run()
+		cpuTook := cpuTime() - cpuBegan
 		if err != nil {
 			return err
 		}
 		p.out.WriteByte(0)
-		return binary.Write(p.out, binary.BigEndian, took.Nanoseconds())
+		return binary.Write(p.out, binary.BigEndian, [2]int64{took.Nanoseconds(), cpuTook})
 	case 'A':
 		p.out.WriteByte(0)
 		p.writeInt(len(p.answers))
@@ -87,6 +90,15 @@ func (p *peer) run() (time.Duration, error) {
 	}
 	p.answers = plan.IntoSyncAssignment()
 	return time.Since(began), nil
+}
+
+// cpuTime returns the nanoseconds that all threads have used so far.
+func cpuTime() int64 {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		panic(err) // it takes no argument that could be wrong
+	}
+	return used.Utime.Nano() + used.Stime.Nano()
 }
 
 // Static members by instance id, then the others by member id: kgo's order.
