@@ -1,11 +1,11 @@
-"""Runs all benchmarks, one after the other: ``make bench``. About twenty minutes."""
+"""Runs all benchmarks, one after the other: ``make bench``. About forty minutes."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
-BENCHMARKS = ("consume", "idle", "rebalance")
+BENCHMARKS = ("consume", "idle", "leader", "rebalance")
 
 
 def main() -> int:

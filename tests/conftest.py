@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from importlib.metadata import version
 
 import confluent_kafka
 import hypothesis
 import pytest
 
+from benchmarks.peers.java import JavaPeer
+from benchmarks.peers.wire import PeerUnavailableError
 from kafka_coop.testing.cluster import KafkaCluster
 from kafka_coop.testing.embedded import EmbeddedKafka
 
@@ -31,10 +34,16 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what needs the real broker, so that `-m "not kafka"` runs without one."""
+    """Marks what needs the real broker, so that `-m "not kafka"` runs without one.
+
+    What asks Java's classes runs in one xdist worker, so that there is one JVM for all.
+    """
     for item in items:
-        if "local_kafka" in getattr(item, "fixturenames", ()):
+        fixtures = getattr(item, "fixturenames", ())
+        if "local_kafka" in fixtures:
             item.add_marker(pytest.mark.kafka)
+        if "java" in fixtures:
+            item.add_marker(pytest.mark.xdist_group("java"))
 
 
 @pytest.fixture
@@ -47,3 +56,19 @@ def embedded(embedded_kafka: EmbeddedKafka) -> EmbeddedKafka:
 def kafka(local_kafka: KafkaCluster) -> KafkaCluster:
     """The real Kafka of the whole run. Tests use topics and groups of their own."""
     return local_kafka
+
+
+@pytest.fixture(scope="session")
+def java() -> Iterator[JavaPeer]:
+    """Apache Kafka's own assignors and codecs, in a JVM of the whole run.
+
+    Without Java or its classes tests are skipped, and fail where CI is set.
+    """
+    try:
+        peer = JavaPeer("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx512m")
+    except PeerUnavailableError as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(error))
+    with peer:
+        yield peer

@@ -4,7 +4,8 @@
 
 Versions 0 to 3 differ in the number alone; it was raised along with the subscription's. We
 write 0, as librdkafka and franz-go do: readers before Kafka 2.4 know no other, later ones take
-them all. Whatever version is read, trailing bytes are ignored.
+them all. Whatever version is read, trailing bytes are ignored. No user data are written as
+absent, not as empty, which is what Java writes.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def encode_assignment(assignment: Assignment, *, version: int = 0) -> bytes:
     if not 0 <= version <= NEWEST_VERSION:
         raise ValueError(f"Assignment has versions 0 to {NEWEST_VERSION}, not {version}")
     partitions = encode_topic_partitions(assignment.partitions)
-    return INT16.pack(version) + partitions + encode_bytes(assignment.user_data)
+    return INT16.pack(version) + partitions + encode_bytes(assignment.user_data or None)
 
 
 def encode_assignments(
@@ -45,7 +46,7 @@ def encode_assignments(
     head = INT16.pack(version)
     arrays = encode_batch([a.partitions for a in assignments.values()])
     return {
-        member: b"".join((head, array, encode_bytes(assignment.user_data)))
+        member: b"".join((head, array, encode_bytes(assignment.user_data or None)))
         for (member, assignment), array in zip(assignments.items(), arrays, strict=True)
     }
 

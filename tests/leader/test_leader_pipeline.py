@@ -322,7 +322,7 @@ def test_the_assignment_says_whether_another_round_comes_and_how_often_to_beat(
 
 def test_sticky_assignments_are_the_bytes_java_sends() -> None:
     outcome = lead("sticky", {"t": 1}, {"a": member("t")})
-    assert outcome.assignments["a"] == b"\0\0\0\0\0\1\0\1t\0\0\0\1\0\0\0\0\0\0\0\0"
+    assert outcome.assignments["a"] == b"\0\0\0\0\0\1\0\1t\0\0\0\1\0\0\0\0\xff\xff\xff\xff"
 
 
 @pytest.mark.parametrize(

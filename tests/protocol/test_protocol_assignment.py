@@ -53,7 +53,7 @@ def test_round_trip_and_kio(version: int, assignment: Assignment) -> None:
     reader = entity_reader(kio_module(version).ConsumerProtocolAssignment)
     seen, size = reader(data, 2)
     assert 2 + size == len(data)
-    assert seen.user_data == assignment.user_data
+    assert seen.user_data == (assignment.user_data or None)
     partitions = [(t.topic, p) for t in seen.assigned_partitions for p in t.partitions]
     assert partitions == list(assignment.partitions)
 

@@ -110,6 +110,14 @@ class TestJars:
         assert jars.kafka_jars("4.3.0") != jars.kafka_jars("4.1.0")
         assert len(asked) == 2
 
+    def test_other_artifacts_have_a_folder_of_their_own(
+        self, cache: Path, fetchers: list[Callable[..., None]]
+    ) -> None:
+        fetchers.append(lambda coordinates, into: (into / coordinates[0].split(":")[1]).touch())
+        folder = jars.maven_jars("compiler", "org.example:compiler:1.0")
+        assert folder == cache / "compiler"
+        assert [file.name for file in folder.iterdir()] == ["compiler"]
+
     def test_a_fetch_that_fails_leaves_the_next_one_a_try(
         self, fetchers: list[Callable[..., None]]
     ) -> None:

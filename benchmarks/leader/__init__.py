@@ -1,0 +1,1 @@
+"""The leader's step, ours beside Java's and franz-go's."""

@@ -1,0 +1,99 @@
+"""The Java client's own classes, in a JVM: ``Peer.java``.
+
+It is compiled by Eclipse's compiler, a jar from Maven's repository: a JRE is enough.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from benchmarks.peers.wire import Peer, PeerUnavailableError, blob, string
+from kafka_coop.protocol.user_data import Claim
+from kafka_coop.testing.jars import cached, kafka_jars, maven_jars
+from kafka_coop.testing.java import find_java
+from kafka_coop.testing.unavailable import LocalKafkaUnavailableError
+from kafka_coop.types import NO_GENERATION, Generation, Partitions
+
+VERSION: Final = "4.1.0"
+"""Of kafka-clients."""
+
+_COMPILER: Final = "3.38.0"
+_SOURCE: Final = Path(__file__).with_name("Peer.java")
+_MAIN: Final = "org.apache.kafka.clients.consumer.internals.Peer"
+
+
+class JavaPeer(Peer):
+    """Java's leader, and its codecs as an oracle for ours.
+
+    Args:
+        options: For the JVM.
+
+    Raises:
+        PeerUnavailableError: There is no Java, or its classes are not to be had.
+    """
+
+    def __init__(self, *options: str) -> None:
+        try:
+            java, jars = find_java(), kafka_jars(VERSION)
+            classes = _compiled(java, jars)
+        except LocalKafkaUnavailableError as error:
+            raise PeerUnavailableError(str(error)) from error
+        names = ("kafka-clients-*.jar", "slf4j-*.jar")
+        path = ":".join(map(str, [classes, *(jar for n in names for jar in jars.glob(n))]))
+        super().__init__(
+            [java, *options, "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", path, _MAIN]
+        )
+
+    def rewrite_subscription(self, data: bytes, version: int) -> bytes:
+        """Has Java read a subscription, and write what it understood."""
+        with self._asking():
+            self._write(b"S", struct.pack(">b", version), blob(data))
+        return self._read_bytes() or b""
+
+    def rewrite_assignment(self, data: bytes) -> bytes:
+        """Has Java read an assignment, and write what it understood, as version 0."""
+        with self._asking():
+            self._write(b"D", blob(data))
+        return self._read_bytes() or b""
+
+    def claim(self, assignor: str, subscription: bytes) -> Claim:
+        """What a sticky assignor of Java's believes a member owned."""
+        with self._asking():
+            self._write(b"C", string(assignor), blob(subscription))
+        known, generation = struct.unpack(">bi", self._read(5))
+        owned = [(self._read_text(), self._read_int()) for _ in range(self._read_int())]
+        return Claim(
+            owned=Partitions.of(owned),
+            generation=Generation(generation) if known else NO_GENERATION,
+        )
+
+    def user_data(self, assignor: str, assignment: bytes, generation: int) -> bytes | None:
+        """What a member of Java's sends after this assignment."""
+        with self._asking():
+            self._write(b"U", string(assignor), blob(assignment), struct.pack(">i", generation))
+        return self._read_bytes()
+
+
+def _compiled(java: Path, jars: Path) -> Path:
+    compiler = maven_jars(f"ecj-{_COMPILER}", f"org.eclipse.jdt:ecj:{_COMPILER}")
+    source = hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:16]
+
+    def compile_into(folder: Path) -> None:
+        path = ":".join(map(str, jars.glob("kafka-clients-*.jar")))
+        done = subprocess.run(
+            [
+                *(java, "-jar", compiler / f"ecj-{_COMPILER}.jar", "-17", "-proc:none"),
+                *("-nowarn", "-cp", path, "-d", folder, _SOURCE),
+            ],
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            raise PeerUnavailableError(f"{_SOURCE.name} does not compile: {done.stderr[-2000:]}")
+
+    return cached(f"java-peer-{VERSION}-{source}", compile_into)
