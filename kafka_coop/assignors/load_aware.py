@@ -44,15 +44,21 @@ class LoadAwareSticky(RemembersGeneration):
     measured anything, counts are balanced, as `CooperativeSticky` does.
 
     **Objective.** Owners keep what they have; what is unowned is placed heaviest first, each on
-    the least loaded subscriber. Then, as long as some member A has a partition p that a member
-    B may take, with load(A) - load(B) > tolerance · average and load(B) + cost(p) < load(A),
-    the one is moved that brings the two closest, from the most loaded such A to the least
-    loaded such B.
+    the least loaded subscriber. Let h be tolerance · average load. A *move* takes a partition p
+    from a member A to a subscriber B with load(A) - load(B) > h and
+    load(B) + cost(p) < load(A) - h/2. As long as there is one, that is made which brings the two
+    closest, from the most loaded such A to the least loaded such B. What moved and could as well
+    have stayed goes back.
 
-    **Bound.** When it ends, no such p is left. With equal subscriptions, then, any two members'
-    loads differ by at most the larger of tolerance · average and the cheapest partition of the
-    more loaded one. Each move lowers the sum of squared loads, so it does end. The tolerance is
-    the hysteresis: while loads stay within it, measurements may wobble and nothing moves.
+    **Bound.** In the end there is no move left; and no partition moved in vain: with any one of
+    them back at its owner there would be a move. With equal subscriptions, then, any two members'
+    loads differ by at most the larger of h and h/2 plus the cheapest partition of the more loaded
+    one. Each move lowers the sum of squared loads, so they do end. They are not always the fewest
+    possible: that is a knapsack.
+
+    **Hysteresis.** Loads may wobble within h, and nothing moves. What has moved from A to B comes
+    back only when the difference of the two has since changed by h: B's load was at least h/2
+    less than A's had been, and has to exceed A's by as much.
     """
 
     name = "load-aware-sticky"
@@ -116,7 +122,9 @@ class LoadAwareSticky(RemembersGeneration):
             return Plan(snapshot, balance(snapshot, owner))
         board = _Board(snapshot, owner.copy(), costs)
         board.place(np.flatnonzero(owner == NOBODY))
-        board.level(self._tolerance)
+        least = self._tolerance * float(board.loads.mean()) if board.loads.size else 0.0
+        board.level(least)
+        board.give_back(owner, least)
         return Plan(snapshot, board.owner)
 
 
@@ -181,9 +189,8 @@ class _Board:
                 heapq.heapreplace(heap, now)
             self._move(position, heap[0][2])
 
-    def level(self, tolerance: float) -> None:
+    def level(self, least: float) -> None:
         """Moves single partitions until no move is left that the objective asks for."""
-        least = tolerance * float(self.loads.mean()) if self.loads.size else 0.0
         mine: dict[int, list[int]] = {}
         for position, member in enumerate(self.owner.tolist()):
             mine.setdefault(member, []).append(position)
@@ -201,6 +208,33 @@ class _Board:
             self._move(position, taker)
             stuck.clear()  # the taker may now have something for those who had no taker
 
+    def give_back(self, before: Ints, least: float) -> None:
+        """Undoes moves that turned out needless, the cheapest first, until none is.
+
+        Levelling is greedy: a later move may have done what an earlier one was for.
+        """
+        undone = True
+        while undone:
+            undone = False
+            moved = np.flatnonzero((before != NOBODY) & (before != self.owner))
+            for position in moved[np.argsort(self._costs[moved], kind="stable")].tolist():
+                taker = int(self.owner[position])
+                self._move(position, int(before[position]))
+                if self._settled(int(before[position]), taker, least):
+                    undone = True
+                else:
+                    self._move(position, taker)
+
+    def _settled(self, giver: int, taker: int, least: float) -> bool:
+        """Whether no move is left after the one has got, and the other lost, a partition."""
+        if self._best_move(giver, np.flatnonzero(self.owner == giver), least) is not None:
+            return False
+        gap = self.loads - self.loads[taker]
+        givers = np.flatnonzero(gap > least)
+        at = np.flatnonzero(np.isin(self.owner, givers))
+        at = at[self._costs[at] < gap[self.owner[at]] - least / 2]
+        return not any(taker in self._may_take(t) for t in np.unique(self._topic_of[at]).tolist())
+
     def _best_move(self, giver: int, positions: Counts, least: float) -> tuple[int, int] | None:
         best: tuple[int, int, int, int] | None = None
         for topic in np.unique(self._topic_of[positions]).tolist():
@@ -210,9 +244,10 @@ class _Board:
             if gap <= least:
                 continue
             at = positions[self._topic_of[positions] == topic]
-            off = np.abs(2 * self._costs[at] - gap)
-            nth = int(np.argmin(off))
-            if self._costs[at[nth]] < gap:
+            at = at[self._costs[at] < gap - least / 2]
+            if at.size:
+                off = np.abs(2 * self._costs[at] - gap)
+                nth = int(np.argmin(off))
                 found = (int(self.loads[taker]), int(off[nth]), int(at[nth]), taker)
                 best = found if best is None else min(best, found)
         return None if best is None else best[2:]

@@ -10,14 +10,17 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from kafka_coop.testing.assignor import AssignorCheckError, check_assignor
     from kafka_coop.testing.embedded import EmbeddedKafka
     from kafka_coop.testing.local import LocalKafka
 
-__all__ = ["EmbeddedKafka", "LocalKafka"]
+__all__ = ["AssignorCheckError", "EmbeddedKafka", "LocalKafka", "check_assignor"]
 
 _HOMES = {
+    "AssignorCheckError": "kafka_coop.testing.assignor",
     "EmbeddedKafka": "kafka_coop.testing.embedded",
     "LocalKafka": "kafka_coop.testing.local",
+    "check_assignor": "kafka_coop.testing.assignor",
 }
 
 

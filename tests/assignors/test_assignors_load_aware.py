@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import product
 
 import pytest
 from group_strategies import Group, seeded_group
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from kafka_coop.assignors import CooperativeSticky, LoadAwareSticky
 from kafka_coop.leader import lead
@@ -67,7 +72,7 @@ def test_the_bound_with_equal_subscriptions(seed: int) -> None:
         for b in total:
             # Idle partitions count for a hundredth: the sums are off by no more than that.
             slack = 0.01 * sum(loads.values())
-            assert total[a] - total[b] <= max(0.1 * average, cheapest) + slack
+            assert total[a] - total[b] <= max(0.1 * average, cheapest + 0.05 * average) + slack
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -89,7 +94,127 @@ def test_no_single_move_is_left_that_the_objective_asks_for(seed: int) -> None:
         for p in plan[a].partitions:
             for b, load_b in total.items():
                 if p.topic in group[b].topics and load_a - load_b > least * 1.001:
-                    assert load_b + cost[p] >= load_a * 0.999
+                    assert load_b + cost[p] >= (load_a - least / 2) * 0.999
+
+
+@dataclass
+class Small:
+    """A group whose costs are whole, of average 1,000: what the assignor reckons with."""
+
+    cluster: Cluster
+    group: Group
+    costs: Loads
+    tolerance: float
+
+    @property
+    def least(self) -> float:
+        return self.tolerance * sum(self.costs.values()) / len(self.group)
+
+    def owners(self) -> dict[TopicPartition, str]:
+        return {p: m for m, s in self.group.items() for p in s.owned}
+
+    def ends(self, plan: Mapping[TopicPartition, str]) -> bool:
+        """Whether no move is left, written down from the objective."""
+        load = dict.fromkeys(self.group, 0.0)
+        for p, m in plan.items():
+            load[m] += self.costs[p]
+        return not any(
+            load[a] - load[b] > self.least and load[b] + self.costs[p] < load[a] - self.least / 2
+            for p, a in plan.items()
+            for b, s in self.group.items()
+            if p.topic in s.topics
+        )
+
+
+@st.composite
+def small(draw: st.DrawFn) -> Small:
+    """All owned, by someone who subscribes; two topics, so that subscriptions may differ."""
+    topics = draw(st.lists(st.sampled_from([("a",), ("a", "b")]), min_size=1, max_size=2))
+    group = {f"m{i}": Subscription(topics=t) for i, t in enumerate([("a", "b"), *topics])}
+    counts = {"a": draw(st.integers(1, 4)), "b": draw(st.integers(1, 2))}
+    everything = [TopicPartition(t, p) for t, n in counts.items() for p in range(n)]
+    owned: dict[str, list[TopicPartition]] = {m: [] for m in group}
+    for p in everything:
+        able = [m for m in group if p.topic in group[m].topics]
+        owned[draw(st.sampled_from(able))].append(p)
+    group = {
+        m: replace(s, owned=Partitions.of(owned[m]), generation=Generation(1))
+        for m, s in group.items()
+    }
+    parts = [draw(st.integers(1, 40)) for _ in everything]
+    costs = {
+        p: 1000.0 * n * len(parts) / sum(parts) for p, n in zip(everything, parts, strict=True)
+    }
+    return Small(
+        cluster=Cluster(partitions=counts),
+        group=group,
+        costs=costs,
+        tolerance=draw(st.sampled_from([0.0, 0.1, 0.3])),
+    )
+
+
+def planned(world: Small, costs: Loads | None = None) -> dict[TopicPartition, str]:
+    published = publishing(world.group, costs or world.costs)
+    plan = LoadAwareSticky(tolerance=world.tolerance).assign(world.cluster, published)
+    return {p: m for m, a in plan.items() for p in a.partitions}
+
+
+def near_a_boundary(world: Small, plan: Mapping[TopicPartition, str]) -> bool:
+    """Costs travel as float32 and are rounded to a millionth: what hangs on that is left out."""
+    load = dict.fromkeys(world.group, 0.0)
+    for p, m in plan.items():
+        load[m] += world.costs[p]
+    gaps = [load[a] - load[b] for a in load for b in load]
+    return any(abs(g - world.least) < 1 for g in gaps) or any(
+        abs(g - c - world.least / 2) < 1 for g in gaps for c in world.costs.values()
+    )
+
+
+@given(small())
+@settings(max_examples=300)
+def test_no_move_is_left_and_none_was_in_vain(world: Small) -> None:
+    plan = planned(world)
+    assume(not near_a_boundary(world, plan))
+    assert world.ends(plan)
+    before = world.owners()
+    for p in plan:
+        undone = {**plan, p: before[p]}
+        if undone != plan and not near_a_boundary(world, undone):
+            assert not world.ends(undone), f"{p} could as well have stayed"
+
+
+@given(small())
+@settings(max_examples=150)
+def test_the_moves_against_the_fewest_there_are(world: Small) -> None:
+    """By trying all plans. Greedy moves are no optimum: on these sizes one more at most."""
+    plan = planned(world)
+    assume(not near_a_boundary(world, plan))
+    before = world.owners()
+    able = [[m for m in world.group if p.topic in world.group[m].topics] for p in before]
+    ends = (dict(zip(before, choice, strict=True)) for choice in product(*able))
+    fewest = min(sum(other[p] != before[p] for p in before) for other in ends if world.ends(other))
+    assert fewest <= sum(plan[p] != before[p] for p in before) <= fewest + 1
+
+
+@given(world=small(), wobble=st.lists(st.floats(-1, 1), min_size=6, max_size=6))
+@settings(max_examples=200)
+def test_what_moved_does_not_come_back_while_loads_wobble(
+    world: Small, wobble: list[float]
+) -> None:
+    """Between two members; each partition's cost changes so that no difference changes by h."""
+    two = {m: s for m, s in world.group.items() if m in {"m0", "m1"}}
+    assume(len(world.group) == 2 or not world.group["m2"].owned)
+    world.group = two
+    plan, before = planned(world), world.owners()
+    moved = {p for p in plan if plan[p] != before[p]}
+    step = 0.4 * world.least / len(plan)
+    later = {
+        p: max(c + step * w, 1.0) for (p, c), w in zip(world.costs.items(), wobble, strict=False)
+    }
+    owned = {m: Partitions.of(p for p in plan if plan[p] == m) for m in two}
+    world.group = {m: replace(s, owned=owned[m]) for m, s in two.items()}
+    again = planned(world, later)
+    assert not {p for p in moved if again[p] == before[p]}
 
 
 def test_within_the_tolerance_nothing_moves() -> None:

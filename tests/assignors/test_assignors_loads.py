@@ -1,0 +1,113 @@
+"""`LoadMeter`: rates as they were, forgotten as they age."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pytest
+
+from kafka_coop.assignors import LoadAwareSticky
+from kafka_coop.loads import LoadMeter
+from kafka_coop.protocol.marks import SubscriptionMarks, split_marks
+from kafka_coop.types import Assignment, GroupMetadata, Partitions, TopicPartition
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+BOTH = Partitions({"t": [0, 1]})
+
+
+@dataclass
+class Message:
+    at: TopicPartition
+    size: int = 100
+    failed: bool = False
+
+    def topic(self) -> str:
+        return self.at.topic
+
+    def partition(self) -> int:
+        return self.at.partition
+
+    def error(self) -> object:
+        return "an error" if self.failed else None
+
+    def __len__(self) -> int:
+        return self.size
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def run(meter: LoadMeter, clock: Clock, seconds: int, **per_second: int) -> None:
+    for _ in range(seconds):
+        clock.now += 1
+        for name, count in per_second.items():
+            meter.note([Message(TopicPartition("t", int(name[1:])))] * count)
+
+
+@pytest.mark.parametrize(("unit", "size"), [("records", 1), ("bytes", 100)])
+def test_a_steady_rate_is_measured_as_it_is(unit: str, size: int) -> None:
+    clock = Clock()
+    meter = LoadMeter(unit, clock=clock)  # type: ignore[arg-type]  # parametrised
+    meter(BOTH)
+    run(meter, clock, 600, p0=30, p1=6)
+    assert meter(BOTH) == pytest.approx({T0: 30 * size, T1: 6 * size}, rel=0.02)
+
+
+def test_the_recent_past_counts_most() -> None:
+    clock = Clock()
+    meter = LoadMeter(half_life=timedelta(seconds=60), clock=clock)
+    meter(BOTH)
+    run(meter, clock, 1200, p0=10)
+    run(meter, clock, 60, p0=30)
+    assert meter(BOTH)[T0] == pytest.approx(20, rel=0.05), "half new, half old"
+
+
+def test_a_partition_without_records_is_idle_not_unknown() -> None:
+    clock = Clock()
+    meter = LoadMeter(clock=clock)
+    assert meter(BOTH) == {}
+    run(meter, clock, 10, p0=5)
+    assert meter(BOTH) == pytest.approx({T0: 5, T1: 0}, abs=0.1)
+
+
+def test_what_is_not_owned_any_more_is_forgotten() -> None:
+    clock = Clock()
+    meter = LoadMeter(clock=clock)
+    meter(BOTH)
+    run(meter, clock, 10, p0=5, p1=5)
+    assert meter(Partitions({"t": [1]})).keys() == {T1}
+    assert meter(BOTH).keys() == {T1}, "and is measured anew"
+
+
+def test_errors_are_no_load() -> None:
+    clock = Clock()
+    meter = LoadMeter(clock=clock)
+    meter(BOTH)
+    clock.now += 10
+    meter.note([Message(T0, failed=True)] * 100)
+    assert meter(BOTH) == {T0: 0, T1: 0}
+
+
+def test_it_is_what_the_strategy_publishes() -> None:
+    clock = Clock()
+    meter = LoadMeter(clock=clock)
+    member = LoadAwareSticky(meter)
+    member.on_assignment(Assignment(partitions=BOTH), GroupMetadata(group_id="g"))
+    member.subscription_user_data(("t",))
+    run(meter, clock, 60, p0=8, p1=2)
+    marks = split_marks(member.subscription_user_data(("t",)))[1]
+    assert isinstance(marks, SubscriptionMarks)
+    assert marks.load == pytest.approx({T0: 8, T1: 2}, rel=0.05)
+
+
+def test_nonsense_is_refused() -> None:
+    with pytest.raises(ValueError, match="unit is 'lag'; 'records' or 'bytes' is needed"):
+        LoadMeter("lag")  # type: ignore[arg-type]  # the error is the test
+    with pytest.raises(ValueError, match="half_life is 0:00:00"):
+        LoadMeter(half_life=timedelta())
