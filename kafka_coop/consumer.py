@@ -13,6 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
@@ -22,9 +23,11 @@ from prometheus_client import CollectorRegistry
 
 from kafka_coop import forks
 from kafka_coop.backend import clock
+from kafka_coop.backend.broker_assigned import BrokerAssignedBackend
 from kafka_coop.backend.classic import ClassicBackend
-from kafka_coop.client import closing
+from kafka_coop.backend.interface import Backend
 from kafka_coop.client.by_hand import ByHand, chosen_starts
+from kafka_coop.client.closing import PATIENCE, Closing, Draining
 from kafka_coop.client.commits import Commits
 from kafka_coop.client.handover import Callbacks, Handover
 from kafka_coop.client.observer import LoggingObserver
@@ -35,13 +38,16 @@ from kafka_coop.client.subscribing import given_config, member_settings, split_t
 from kafka_coop.config import parse
 from kafka_coop.errors import ConfigurationError
 from kafka_coop.fetching.fetcher import Fetcher
+from kafka_coop.fetching.group_fetcher import GroupFetcher
 from kafka_coop.fetching.group_metadata import encode_group_metadata
+from kafka_coop.fetching.interface import Fetching
 from kafka_coop.kafka_errors import configuration_exception, coop_exception
 from kafka_coop.listener import CallbackListener, RebalanceCallback, RebalanceListener
 from kafka_coop.membership.failures import LOCAL_INVALID_ARG
 from kafka_coop.metrics.member import MemberMetrics
 from kafka_coop.metrics.scrape import MemberSnapshot
 from kafka_coop.partitions import PartitionResult, confluent, plain
+from kafka_coop.turns import TurnLock
 from kafka_coop.types import Assignor
 
 
@@ -75,6 +81,7 @@ class CoopConsumer:
         self._log = logging.getLogger("kafka_coop")
         self._unusable: str | None = None
         self._topics: tuple[str, ...] = ()
+        self._lock = TurnLock()
         try:
             self._config = parse(given_config(config, more, assignors), logger=logger)
             settings = member_settings(self._config, assignors)
@@ -89,28 +96,33 @@ class CoopConsumer:
             raise configuration_exception(error) from None
         with contextlib.ExitStack() as undo:
             undo.callback(self._metrics.close)
-            self._fetcher = Fetcher(
-                self._config.fetcher, logger=logger, prefetch=self._config.poll_prefetch
-            )
-            undo.callback(self._fetcher.close)
-            try:
-                self._backend = ClassicBackend(
-                    self._config,
-                    settings,
-                    observer=LoggingObserver(self._metrics, self._log),
-                    logger=self._log,
+            observer = LoggingObserver(self._metrics, self._log)
+            if self._config.group_protocol == "consumer":
+                group = GroupFetcher(self._config.fetcher, logger=logger)
+                self._fetcher: Fetching = group
+                undo.callback(group.close)
+                self._backend: Backend = BrokerAssignedBackend(
+                    self._config, group, lock=self._lock, observer=observer, logger=self._log
                 )
-            except ConfigurationError as error:
-                raise configuration_exception(error) from None
+            else:
+                self._fetcher = Fetcher(
+                    self._config.fetcher, logger=logger, prefetch=self._config.poll_prefetch
+                )
+                undo.callback(self._fetcher.close)
+                try:
+                    self._backend = ClassicBackend(
+                        self._config, settings, observer=observer, logger=self._log
+                    )
+                except ConfigurationError as error:
+                    raise configuration_exception(error) from None
             self._wire()
-            self._backend.start()
+            self._backend.start(self._handover.attend)
             undo.pop_all()
         forks.register(self)
 
     def _wire(self) -> None:
         self._mailbox = self._backend.mailbox
-        self._ownership = Ownership(self._fetcher, self._metrics)
-        self._lock = self._ownership.lock
+        self._ownership = Ownership(self._fetcher, self._metrics, self._lock)
         self._positions = Positions(self._ownership, self._fetcher)
         self._by_hand = ByHand(self._ownership, self._backend)
         self._commits = Commits(
@@ -126,6 +138,7 @@ class CoopConsumer:
             commits=self._commits,
             metrics=self._metrics,
         )
+        self._draining = Draining(self._ownership)
         self._polling = Polling(
             mailbox=self._mailbox,
             ownership=self._ownership,
@@ -174,6 +187,7 @@ class CoopConsumer:
             )
         self._handover.callbacks = self._bound(listener or CallbackListener(*given))
         self._topics = tuple(topics)
+        self._draining.stop()
         if topics:
             self._backend.subscribe(names, patterns)
         else:
@@ -244,8 +258,11 @@ class CoopConsumer:
         return self._polling.many(num_messages, _seconds(timeout))
 
     def __iter__(self) -> Iterator[Message]:
-        """Yields messages until the consumer is closed by another thread, or `poll` raises."""
-        while True:
+        """Yields messages until the consumer is drained, or closed by another thread.
+
+        Ends, too, with whatever `poll` raises.
+        """
+        while not self.drained:
             try:
                 message = self.poll(0.5)
             except RuntimeError:
@@ -481,34 +498,63 @@ class CoopConsumer:
 
     # --- the end ---------------------------------------------------------------------------
 
-    def close(self) -> None:
+    def drain(self, within: timedelta = timedelta(seconds=30)) -> None:
+        """Asks the group to take over what this consumer owns, and returns at once.
+
+        The consumer goes on: keep polling until `drained`, then `close`. Its partitions are
+        taken one round later, each by an owner that is ready to go on, so that none of them
+        lies idle. May be called from a signal handler. A second call can only shorten the time.
+
+        Where no strategy of ours leads the group, or every member drains, nobody takes over;
+        under an eager strategy, or with partitions assigned by hand, nothing would be gained,
+        and the consumer counts as drained at once.
+
+        Raises:
+            ValueError: ``within`` is negative.
+        """
+        self._require_usable()
+        self._draining.begin(self._backend, within, worth_it=bool(self._topics))
+
+    @property
+    def drained(self) -> bool:
+        """Whether `drain` was called and this consumer owns nothing any more, or time is up."""
+        return self._draining.over
+
+    def close(self, *, drain: timedelta | None = None) -> None:
         """Gives everything up and leaves the group at once.
 
         Calls on_revoke (or on_lost, where the group went on without us), commits what
-        auto-commit is due to commit, and sends LeaveGroup (static members do not). Wakes other
-        threads' `poll`. A second call does nothing.
+        auto-commit is due to commit, and sends LeaveGroup (static members do not, unless they
+        drained). Wakes other threads' `poll`. A second call does nothing.
+
+        Args:
+            drain: Hand over first, for so long at most, as `drain` does. What was delivered is
+                committed, callbacks run, but no record is delivered any more: a service that is
+                to go on until its partitions are taken calls `drain` and polls on.
 
         Raises:
+            ValueError: ``drain`` is negative.
             Exception: The first that a callback raised; the consumer is closed all the same.
         """
         self._require_outside_callbacks("close()")
         if self._unusable is not None or self._polling.closing:
             return
+        if drain is not None:
+            self.drain(drain)
         self._polling.closing = True
         self._polling.disturb(for_good=True)
         with self._polling.turn:
             self._polling.thread = threading.get_ident()
             try:
-                closing.leave(
-                    self._backend,
-                    self._handover,
-                    self._commits,
-                    commit_first=self._by_hand.active and self._config.auto_commit,
-                    logger=self._log,
-                )
+                leaving = Closing(self._backend, self._handover, self._commits, self._log)
+                if drain is not None:
+                    with self._lock:
+                        self._fetcher.hold(True)  # noqa: FBT003  # its only argument
+                    leaving.hand_over(self._draining)
+                leaving.leave(commit_first=self._by_hand.active and self._config.auto_commit)
             finally:
                 self._unusable = CLOSED
-                self._backend.stop(closing.PATIENCE)
+                self._backend.stop(PATIENCE)
                 with self._lock:
                     self._fetcher.close()
                 self._metrics.close()

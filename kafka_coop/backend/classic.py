@@ -25,6 +25,7 @@ from kafka_coop.backend import clock
 from kafka_coop.backend.errand_runner import ErrandRunner
 from kafka_coop.backend.errands import Errand, Errands, Surroundings
 from kafka_coop.backend.futures import refused
+from kafka_coop.backend.interface import Observer
 from kafka_coop.backend.mailbox import Mailbox, TopicErrors
 from kafka_coop.backend.standing import Standing
 from kafka_coop.broker.pool import JOIN_LANE, Brokers
@@ -34,7 +35,6 @@ from kafka_coop.leader import lead
 from kafka_coop.membership import effects as ef
 from kafka_coop.membership import events as ev
 from kafka_coop.membership.member import Member
-from kafka_coop.membership.record import RebalanceRecord
 from kafka_coop.membership.settings import MemberSettings
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import (
@@ -45,22 +45,15 @@ from kafka_coop.protocol.messages import (
     Request,
     Response,
 )
-from kafka_coop.types import Generation, GroupMetadata, Partitions, TopicPartition
+from kafka_coop.types import (
+    Generation,
+    GroupMetadata,
+    Partitions,
+    RebalanceProtocol,
+    TopicPartition,
+)
 
 T = TypeVar("T")
-
-
-class Observer:
-    """What the backend tells of its work. Called in the membership thread; must be quick."""
-
-    def rebalance(self, record: RebalanceRecord) -> None:
-        """A round ended."""
-
-    def heartbeat(self, latency: timedelta | None) -> None:
-        """A heartbeat was answered, or (None) was not."""
-
-    def commit(self, latency: timedelta, results: Mapping[TopicPartition, ErrorCode]) -> None:
-        """A commit ended."""
 
 
 class ClassicBackend:
@@ -103,7 +96,7 @@ class ClassicBackend:
 
     # --- any thread ------------------------------------------------------------------------
 
-    def start(self) -> None:
+    def start(self, attend: Callable[[], None]) -> None:  # noqa: ARG002  # polls attend to it
         """See `Backend.start`."""
         self._thread.start()
         self._ready.wait()
@@ -115,6 +108,13 @@ class ClassicBackend:
     def unsubscribe(self) -> None:
         """See `Backend.unsubscribe`."""
         self._post(ev.Unsubscribe())
+
+    def drain(self) -> bool:
+        """See `Backend.drain`."""
+        if self._settings.protocol is not RebalanceProtocol.COOPERATIVE:
+            return False
+        self._post(ev.Drain())
+        return True
 
     def enforce_rebalance(self, reason: str) -> None:
         """See `Backend.enforce_rebalance`."""
@@ -309,7 +309,8 @@ class ClassicBackend:
     def _ask_any(self, request: Request, event: Callable[[Any], ev.Event]) -> None:
         self._spawn(
             self._answer(
-                self._brokers.request_any(request, timeout=self._settings.request_timeout), event
+                lambda: self._brokers.request_any(request, timeout=self._settings.request_timeout),
+                event,
             )
         )
 
@@ -321,7 +322,7 @@ class ClassicBackend:
     ) -> asyncio.Task[None]:
         return self._spawn(
             self._answer(
-                self._brokers.request_node(
+                lambda: self._brokers.request_node(
                     effect.node, effect.request, lane=lane, timeout=effect.timeout
                 ),
                 event,
@@ -343,12 +344,15 @@ class ClassicBackend:
             self._ask(effect, event)
 
     async def _answer(
-        self, asked: Coroutine[Any, Any, Response], event: Callable[[Any], ev.Event]
+        self, ask: Callable[[], Coroutine[Any, Any, Response]], event: Callable[[Any], ev.Event]
     ) -> None:
-        """Whatever comes of a request comes back to the machine as an event."""
+        """Whatever comes of a request comes back to the machine as an event.
+
+        It is begun in here: a task may be cancelled before it runs for the first time.
+        """
         answer: Response | RequestFailedError
         try:
-            answer = await asked
+            answer = await ask()
         except RequestFailedError as error:
             answer = error
         if isinstance(answer, ClusterMetadata):

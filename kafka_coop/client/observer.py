@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from datetime import timedelta
 
-from kafka_coop.backend.classic import Observer
+from kafka_coop.backend.interface import Observer
 from kafka_coop.membership.record import RebalanceRecord
 from kafka_coop.metrics.log import log_rebalance
 from kafka_coop.metrics.member import MemberMetrics

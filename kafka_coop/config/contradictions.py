@@ -5,6 +5,7 @@ Every error names both keys, the one that the user wrote first.
 
 from __future__ import annotations
 
+from kafka_coop.config.known import CLASSIC_OWN
 from kafka_coop.config.values import Values
 from kafka_coop.errors import ConfigurationError
 
@@ -41,6 +42,12 @@ def _group(values: Values) -> None:
                 name,
                 f"{name} is not supported with group.protocol=consumer, where the broker decides "
                 "it: remove it, or use group.protocol=classic",
+            )
+        for name in filter(values.given, CLASSIC_OWN):
+            raise ConfigurationError(
+                name,
+                f"{name} has no meaning with group.protocol=consumer, where librdkafka is the "
+                "member: remove it, or use group.protocol=classic",
             )
         return
     _not_less(values, "max.poll.interval.ms", "session.timeout.ms")
