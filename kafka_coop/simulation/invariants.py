@@ -37,6 +37,7 @@ from kafka_coop.protocol.messages import (
     Response,
 )
 from kafka_coop.protocol.subscription import decode_subscription
+from kafka_coop.simulation.coverage import Coverage
 from kafka_coop.simulation.trace import briefly
 from kafka_coop.types import (
     NO_GENERATION,
@@ -115,6 +116,7 @@ class Watcher:
             takes a new topic for gone, and revokes what it is given back a little later.
         held_back_polls: How often a poll found the lease over.
         deliveries: How often records of a partition were handed out.
+        coverage: Which cells and edges of the members' table were visited.
     """
 
     def __init__(self) -> None:
@@ -124,6 +126,7 @@ class Watcher:
         self.metadata_lagged = False
         self.held_back_polls = 0
         self.deliveries = 0
+        self.coverage = Coverage()
         self._committed: dict[TopicPartition, int] = {}
         self._records: dict[Process, _Record] = {}
         self._last_owner: dict[TopicPartition, tuple[Generation, Process]] = {}
@@ -148,6 +151,8 @@ class Watcher:
     def effect(self, process: Process, effect: ef.Effect) -> None:
         """The machine wants something done."""
         match effect:
+            case ef.SendHeartbeat() | ef.HeartbeatObserved() | ef.ExtendLease():
+                pass  # most are these
             case ef.SendJoin(request=request):
                 self._check_join(process, request)
             case ef.SendLeave():

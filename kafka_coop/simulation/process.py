@@ -19,6 +19,7 @@ from kafka_coop.membership import effects as ef
 from kafka_coop.membership import events as ev
 from kafka_coop.membership.member import Member
 from kafka_coop.membership.settings import MemberSettings
+from kafka_coop.membership.states import State
 from kafka_coop.protocol.messages import Node
 from kafka_coop.simulation.agenda import Job
 from kafka_coop.simulation.cluster import ClusterRequest
@@ -31,6 +32,19 @@ from kafka_coop.types import GroupMetadata
 
 _HOP = 0.0005
 """The longest delay between a process' two threads, seconds."""
+
+
+class _Watched(Member):
+    """A member whose edges are noted."""
+
+    def __init__(self, settings: MemberSettings, edges: set[tuple[State, State]]) -> None:
+        super().__init__(settings)
+        self._edges = edges
+
+    def _enter(self, state: State) -> None:
+        if state is not self.state:
+            self._edges.add((self.state, state))
+        super()._enter(state)
 
 
 class Process:
@@ -55,7 +69,7 @@ class Process:
     ) -> None:
         self.name = name
         self.settings = settings
-        self.member = Member(settings)
+        self.member: Member = _Watched(settings, world.watcher.coverage.edges)
         self.mailbox = Mailbox()
         self.world = world
         self.chance = random.Random(seed)  # noqa: S311  # a seed is to give the same run again
@@ -157,12 +171,19 @@ class Process:
         now = self.world.agenda.now
         self.world.watcher.handled(self, event)
         owned = self.member.owned
-        for happened in (ev.Polled(at=self.user.last_poll()), event):
-            for effect in self.member.handle(happened, now):
-                self._carry_out(effect)
+        if isinstance(event, ev.Tick):
+            # Only then does the machine look at it; the product says so before every event.
+            self._give(ev.Polled(at=self.user.last_poll()), now)
+        self._give(event, now)
         if self.member.owned is not owned:
             self.errands.disown(owned - self.member.owned)
         self._set_timer()
+
+    def _give(self, event: ev.Event, now: float) -> None:
+        state = self.member.state
+        for effect in self.member.handle(event, now):
+            self._carry_out(effect)
+        self.world.watcher.coverage.cells.add((state, type(event)))
 
     def _set_timer(self) -> None:
         """One timer is enough: it looks again when it goes off early."""
