@@ -23,6 +23,15 @@ hypothesis.settings.load_profile(
 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="run the tests that take minutes, too")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("slow") and not item.config.getoption("--slow"):
+        pytest.skip("takes minutes: --slow")
+
+
 def pytest_report_header() -> str:
     return (
         f"librdkafka {confluent_kafka.libversion()[0]}, confluent-kafka"
@@ -33,8 +42,9 @@ def pytest_report_header() -> str:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what needs the real broker, so that `-m "not kafka"` runs without one."""
     for item in items:
-        if "local_kafka" in getattr(item, "fixturenames", ()):
+        if not {"local_kafka", "kafka_cluster"}.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.kafka)
+            item.add_marker(pytest.mark.real_kafka)
 
 
 @pytest.fixture
@@ -44,6 +54,6 @@ def embedded(embedded_kafka: EmbeddedKafka) -> EmbeddedKafka:
 
 
 @pytest.fixture(scope="session")
-def kafka(local_kafka: KafkaCluster) -> KafkaCluster:
-    """The real Kafka of the whole run. Tests use topics and groups of their own."""
-    return local_kafka
+def kafka(kafka_cluster: KafkaCluster) -> KafkaCluster:
+    """The real Kafka of the whole run, which --kafka names. Tests use names of their own."""
+    return kafka_cluster

@@ -10,12 +10,14 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from kafka_coop.testing.container import ContainerKafka
     from kafka_coop.testing.embedded import EmbeddedKafka
     from kafka_coop.testing.local import LocalKafka
 
-__all__ = ["EmbeddedKafka", "LocalKafka"]
+__all__ = ["ContainerKafka", "EmbeddedKafka", "LocalKafka"]
 
 _HOMES = {
+    "ContainerKafka": "kafka_coop.testing.container",
     "EmbeddedKafka": "kafka_coop.testing.embedded",
     "LocalKafka": "kafka_coop.testing.local",
 }
