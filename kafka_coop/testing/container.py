@@ -25,6 +25,7 @@ DEFAULT_VERSION: Final = "4.1.0"
 
 _CLIENT_PORT: Final = 9092
 _CONTROLLER_PORT: Final = 9093
+_INTERNAL_PORT: Final = 9094
 _LOG_END: Final = 4000
 
 
@@ -172,15 +173,20 @@ def _reap_only_with_what_is_here(client: DockerClient) -> None:
 
 
 def _settings(advertised: str) -> dict[str, str]:
+    # A listener of its own for what the broker sends itself (the verification of transactions
+    # does): the clients' address is one of the host's, and leads nowhere inside.
+    internal = f"INTERNAL://localhost:{_INTERNAL_PORT}"
     return common_settings(replicas=1) | {
         "process.roles": "broker,controller",
         "node.id": "1",
-        "listeners": f"PLAINTEXT://:{_CLIENT_PORT},CONTROLLER://:{_CONTROLLER_PORT}",
-        "advertised.listeners": f"PLAINTEXT://{advertised}",
+        "listeners": f"CLIENT://:{_CLIENT_PORT},{internal},CONTROLLER://:{_CONTROLLER_PORT}",
+        "advertised.listeners": f"CLIENT://{advertised},{internal}",
         "controller.listener.names": "CONTROLLER",
         "controller.quorum.voters": f"1@localhost:{_CONTROLLER_PORT}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "inter.broker.listener.name": "PLAINTEXT",
+        "listener.security.protocol.map": (
+            "CLIENT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT"
+        ),
+        "inter.broker.listener.name": "INTERNAL",
     }
 
 
