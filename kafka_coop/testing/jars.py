@@ -42,19 +42,37 @@ def kafka_jars(version: str) -> Path:
     Raises:
         LocalKafkaUnavailableError: They are neither there nor to be fetched.
     """
+    broker = (_broker(version), _LOGGING)
+    return cached(f"kafka-{version}", lambda folder: _fetch(broker, folder))
+
+
+def maven_jars(name: str, *coordinates: str) -> Path:
+    """The folder with these artifacts and what they need, kept in the cache under a name.
+
+    Raises:
+        LocalKafkaUnavailableError: They are neither there nor to be fetched.
+    """
+    return cached(name, lambda folder: _fetch(coordinates, folder))
+
+
+def cached(name: str, make: Callable[[Path], object]) -> Path:
+    """A folder of the cache, filled by ``make`` if it is not there yet: whole or not at all.
+
+    Processes that ask at the same time wait for the one that makes it.
+    """
     cache = _cache()
-    jars = cache / f"kafka-{version}"
-    if jars.is_dir():
-        return jars
+    made = cache / name
+    if made.is_dir():
+        return made
     cache.mkdir(parents=True, exist_ok=True)
-    with _locked(cache / f"kafka-{version}.lock"):
-        if not jars.is_dir():
-            with tempfile.TemporaryDirectory(dir=cache, prefix="fetching-") as folder:
-                fetched = Path(folder, "jars")
-                fetched.mkdir()
-                _fetch((_broker(version), _LOGGING), fetched)
-                fetched.rename(jars)  # whole or not at all, whenever we are interrupted
-    return jars
+    with _locked(cache / f"{name}.lock"):
+        if not made.is_dir():
+            with tempfile.TemporaryDirectory(dir=cache, prefix="making-") as folder:
+                filled = Path(folder, "made")
+                filled.mkdir()
+                make(filled)
+                filled.rename(made)
+    return made
 
 
 def _broker(version: str) -> str:
