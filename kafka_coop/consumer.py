@@ -136,7 +136,7 @@ class CoopConsumer:
                 self._backend = ClassicBackend(
                     self._config,
                     settings,
-                    observer=LoggingObserver(self._metrics, self._log),
+                    observer=LoggingObserver(self._metrics, self._log, settings.assignors),
                     logger=self._log,
                 )
             except ConfigurationError as error:

@@ -176,6 +176,7 @@ class Joining(MemberCore):
         current.joined_at = now
         current.generation = answer.generation
         current.protocol_name = answer.protocol_name
+        current.broker_assigns = not answer.leader
         identity: Effects = (IdentityChanged(metadata=self.metadata, commits_open=False),)
         if answer.leader != answer.member_id:
             current.role = Role.FOLLOWER

@@ -32,6 +32,7 @@ class Node:
     Attributes:
         id: Its ``node.id``.
         client, internal, controller: The ports of its listeners.
+        advertised: The port that clients are told: ``client``, or what stands before it.
         folder: Its settings, its data and its log.
     """
 
@@ -39,6 +40,7 @@ class Node:
     client: int
     internal: int
     controller: int
+    advertised: int
     folder: Path
 
     @property
@@ -63,19 +65,20 @@ def needs_zookeeper(version: str) -> bool:
     return (int(major), int(minor)) < _FIRST_WITH_A_QUORUM
 
 
-def place(folder: Path, brokers: int) -> tuple[Node, ...]:
-    """Places for so many brokers, ids from 1.
+def place(folder: Path, brokers: int, *, fronted: bool = False) -> tuple[Node, ...]:
+    """Places for so many brokers, ids from 1. Fronted: something else is to stand before each.
 
     Raises:
         NoFreePortsError: There are none.
     """
-    ports = iter(free_ports(3 * brokers))
+    ports = iter(free_ports(4 * brokers))
     return tuple(
         Node(
             id=broker,
-            client=next(ports),
+            client=(client := next(ports)),
             internal=next(ports),
             controller=next(ports),
+            advertised=next(ports) if fronted else client,
             folder=folder / f"broker-{broker}",
         )
         for broker in range(1, brokers + 1)
@@ -139,10 +142,10 @@ def zookeepers_own_settings(port: int, data: Path) -> dict[str, str]:
 
 
 def _common_settings(node: Node, client_protocol: str, *, replicas: int) -> dict[str, str]:
-    listeners = f"CLIENT://{HOST}:{node.client},INTERNAL://{HOST}:{node.internal}"
+    internal = f"INTERNAL://{HOST}:{node.internal}"
     return common_settings(replicas=replicas) | {
-        "listeners": listeners,
-        "advertised.listeners": listeners,
+        "listeners": f"CLIENT://{HOST}:{node.client},{internal}",
+        "advertised.listeners": f"CLIENT://{HOST}:{node.advertised},{internal}",
         "listener.security.protocol.map": f"CLIENT:{client_protocol},INTERNAL:PLAINTEXT",
         "inter.broker.listener.name": "INTERNAL",
         "log.dirs": str(node.data),

@@ -34,6 +34,7 @@ from kafka_coop.testing.broker_settings import (
 from kafka_coop.testing.cluster import KafkaCluster, peek, quiet_admin, wait_until
 from kafka_coop.testing.jars import kafka_jars
 from kafka_coop.testing.java import find_java
+from kafka_coop.testing.proxy import Proxy
 from kafka_coop.testing.unavailable import LocalKafkaUnavailableError
 
 __all__ = ["DEFAULT_VERSION", "LocalKafka", "LocalKafkaError", "LocalKafkaUnavailableError"]
@@ -75,6 +76,7 @@ class LocalKafka(KafkaCluster):
             begin with ``listener.name.client.``.
         client_protocol: The security protocol of the clients' listener: PLAINTEXT, SSL,
             SASL_PLAINTEXT or SASL_SSL.
+        proxied: A `Proxy` stands before each broker; clients are told of it alone.
         start_timeout: How long a broker may take to start.
 
     Raises:
@@ -88,6 +90,7 @@ class LocalKafka(KafkaCluster):
         *,
         properties: Mapping[str, str] | None = None,
         client_protocol: str = "PLAINTEXT",
+        proxied: bool = False,
         start_timeout: timedelta = timedelta(seconds=90),
     ) -> None:
         if brokers < 1:
@@ -100,10 +103,15 @@ class LocalKafka(KafkaCluster):
         self._folder = Path(tempfile.mkdtemp(prefix="kafka-coop-"))
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._destroy = weakref.finalize(self, _destroy, self._processes, self._folder, os.getpid())
-        self._nodes = {node.id: node for node in place(self._folder, brokers)}
+        self._nodes = {node.id: node for node in place(self._folder, brokers, fronted=proxied)}
+        self._proxies = {
+            node.id: Proxy(HOST, node.client, listen=node.advertised, seed=node.id)
+            for node in self._nodes.values()
+            if proxied
+        }
         self._write_settings(properties or {}, client_protocol)
         super().__init__(
-            ",".join(f"{HOST}:{node.client}" for node in self._nodes.values()),
+            ",".join(f"{HOST}:{node.advertised}" for node in self._nodes.values()),
             ",".join(f"{HOST}:{node.internal}" for node in self._nodes.values()),
         )
 
@@ -154,6 +162,18 @@ class LocalKafka(KafkaCluster):
         Left to itself, a cluster is closed when it is collected or the interpreter exits.
         """
         self._destroy()
+        for proxy in self._proxies.values():
+            proxy.close()
+
+    def proxy(self, broker: int) -> Proxy:
+        """What stands before a broker.
+
+        Raises:
+            LocalKafkaError: Nothing does: the cluster was not made with ``proxied``.
+        """
+        if broker not in self._proxies:
+            raise LocalKafkaError(f"no proxy stands before broker {broker}: proxied=True is needed")
+        return self._proxies[broker]
 
     def start_broker(self, broker: int) -> None:
         """Starts a broker that was stopped or killed, with its data, and waits until it serves.
