@@ -64,6 +64,7 @@ class Crew:
         self._folder = folder
         self._config = dict(config or {})
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._closed: set[str] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -86,6 +87,11 @@ class Crew:
     def running(self) -> tuple[str, ...]:
         """Members whose process runs, in the order of their start."""
         return tuple(name for name, p in self._processes.items() if p.poll() is None)
+
+    def deserters(self) -> list[str]:
+        """Members whose process is over, though nobody closed or killed them."""
+        expected = self._closed | self.killed.keys()
+        return [n for n, p in self._processes.items() if n not in expected and p.poll() is not None]
 
     def start(
         self,
@@ -143,6 +149,7 @@ class Crew:
         """
         process = self._processes[name]
         assert process.stdin is not None
+        self._closed.add(name)
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()
         try:

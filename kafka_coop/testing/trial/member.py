@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, Self, TypeAlias
 
-from confluent_kafka import Consumer, KafkaException, Message, Producer
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from prometheus_client import CollectorRegistry
 
 from kafka_coop.consumer import CoopConsumer
@@ -161,41 +161,46 @@ class _Copier:
                 self._consumer.consumer_group_metadata(),
                 _TRANSACTION_SECONDS,
             )
-            producer.commit_transaction(_TRANSACTION_SECONDS)
+            _commit(producer)
         except KafkaException as error:
-            self._take_back(error, records)
+            self._recover(error)
             return False
         return True
 
     def _ready(self) -> Producer:
         if self._producer is None:
-            self._producer = Producer(self._settings)
-            self._producer.init_transactions(_TRANSACTION_SECONDS)
+            producer = Producer(self._settings)
+            producer.init_transactions(_TRANSACTION_SECONDS)
+            self._producer = producer
         return self._producer
 
-    def _take_back(self, error: KafkaException, records: Iterable[Message]) -> None:
-        """Aborts, and goes back to where each partition was: else the next commit skips them."""
+    def _recover(self, error: KafkaException) -> None:
+        """Aborts, or fences what is in doubt; then on from the committed offsets."""
         try:
             if self._producer is not None and error.args[0].txn_requires_abort():
                 self._producer.abort_transaction(_TRANSACTION_SECONDS)
             else:
-                self._producer = None  # fatal, or unknown: a new one fences it
-        except KafkaException:
-            self._producer = None
-        owned = {p.partition for p in self._consumer.assignment()}
-        for message in records:
-            if message.partition() in owned:
-                _seek_back(self._consumer, message)
+                self._producer = None  # fatal, or its outcome unknown
+                self._ready()  # settles the old one's last transaction, one way or the other
+            owned = self._consumer.assignment()
+            for where in self._consumer.committed(owned, timeout=_TRANSACTION_SECONDS):
+                offset = max(where.offset, 0)  # nothing committed yet: from the first record
+                self._consumer.seek(TopicPartition(where.topic, where.partition, offset))
+        except KafkaException as again:
+            # Nothing may be delivered from a position that is in doubt: a new process is sure.
+            raise SystemExit(f"{error}, then {again}") from again
 
 
-def _seek_back(consumer: Any, message: Message) -> None:
-    from confluent_kafka import TopicPartition  # noqa: PLC0415  # beside its only use
-
-    topic, partition, offset = message.topic(), message.partition(), message.offset()
-    assert topic is not None
-    assert partition is not None
-    assert offset is not None
-    consumer.seek(TopicPartition(topic, partition, offset))
+def _commit(producer: Producer) -> None:
+    """Until the outcome is known: a commit that timed out may have happened."""
+    while True:
+        try:
+            producer.commit_transaction(_TRANSACTION_SECONDS)
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                raise
+        else:
+            return
 
 
 def _generation(metadata: object) -> int:
