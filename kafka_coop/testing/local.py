@@ -9,6 +9,7 @@ run with a ZooKeeper, one more process.
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -211,6 +212,25 @@ class LocalKafka(KafkaCluster):
             LocalKafkaError: It does not run.
         """
         _kill(self._running(broker))
+        del self._processes[broker]
+
+    def fill_disk(self, broker: int) -> None:
+        """Has every further write of a broker to its disk fail. Linux only.
+
+        A limit of the kernel's does it (RLIMIT_FSIZE): the broker gets an IOException, as from a
+        full disk, takes its only log directory offline, and ends. What it wrote before is kept.
+
+        Raises:
+            LocalKafkaError: It does not run, or writes nothing and so does not end; it is
+                killed then.
+        """
+        process = self._running(broker)
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1, 1))
+        try:
+            process.wait(_STOP_TIMEOUT.total_seconds())
+        except subprocess.TimeoutExpired:
+            self.kill_broker(broker)
+            raise LocalKafkaError(f"broker {broker} minds no full disk") from None
         del self._processes[broker]
 
     def _running(self, broker: int) -> subprocess.Popen[bytes]:

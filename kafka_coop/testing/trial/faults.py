@@ -17,6 +17,10 @@ from kafka_coop.testing.proxy import Weather
 from kafka_coop.testing.trial.crew import Crew
 from kafka_coop.testing.trial.load import Load
 
+_RESTART: Final = timedelta(seconds=2)
+_AFTER_A_CRASH: Final = timedelta(seconds=5)
+"""It is missed after broker.session.timeout.ms, and can't come back before."""
+
 FEWEST: Final = 2
 """Members that are left alone, so that the group lives."""
 
@@ -192,31 +196,35 @@ def cut_mid_frame(arena: Arena) -> Started | None:
     return Started(what=f"broker {broker}: 3 answers cut in the middle")
 
 
-def _broker_down(arena: Arena, *, orderly: bool) -> Started | None:
+def _broker_down(
+    arena: Arena, how: Callable[[int], object], what: str, lasting: timedelta
+) -> Started | None:
     if arena.down or len(arena.kafka.brokers) < 3:  # noqa: PLR2004  # a majority must be left
         return None
     broker = arena.chance.choice(arena.kafka.brokers)
-    (arena.kafka.stop_broker if orderly else arena.kafka.kill_broker)(broker)
+    how(broker)
     arena.down.add(broker)
 
     def end() -> None:
         arena.kafka.start_broker(broker)
         arena.down.discard(broker)
 
-    # Killed, it is missed after broker.session.timeout.ms, and can't come back before.
-    lasting = timedelta(seconds=2 if orderly else 5)
-    how = "restarted" if orderly else "killed and started"
-    return Started(what=f"broker {broker} {how}", ends=lasting, end=end)
+    return Started(what=f"broker {broker} {what}", ends=lasting, end=end)
 
 
 def broker_restart(arena: Arena) -> Started | None:
     """Orderly, as in a rolling upgrade: leaderships and coordinators move."""
-    return _broker_down(arena, orderly=True)
+    return _broker_down(arena, arena.kafka.stop_broker, "restarted", _RESTART)
 
 
 def broker_kill(arena: Arena) -> Started | None:
     """SIGKILL of a broker, which may be a controller and the coordinator."""
-    return _broker_down(arena, orderly=False)
+    return _broker_down(arena, arena.kafka.kill_broker, "killed and started", _AFTER_A_CRASH)
+
+
+def disk_full(arena: Arena) -> Started | None:
+    """A broker that can write no more ends by itself; it comes back with room on its disk."""
+    return _broker_down(arena, arena.kafka.fill_disk, "out of disk", _AFTER_A_CRASH)
 
 
 def coordinator_move(arena: Arena) -> Started | None:
@@ -259,6 +267,7 @@ FAULTS: Final[Mapping[str, tuple[Fault, int]]] = {
     "network: cut mid-frame": (cut_mid_frame, 8),
     "broker restarted": (broker_restart, 4),
     "broker killed": (broker_kill, 3),
+    "broker out of disk": (disk_full, 2),
     "leaders and coordinator moved": (coordinator_move, 5),
     "topic grown": (growth, 2),
 }
