@@ -77,6 +77,7 @@ class LocalKafka(KafkaCluster):
             begin with ``listener.name.client.``.
         client_protocol: The security protocol of the clients' listener: PLAINTEXT, SSL,
             SASL_PLAINTEXT or SASL_SSL.
+        jvm_options: For the brokers' JVMs, behind ours.
         proxied: A `Proxy` stands before each broker; clients are told of it alone.
         start_timeout: How long a broker may take to start.
 
@@ -91,6 +92,7 @@ class LocalKafka(KafkaCluster):
         *,
         properties: Mapping[str, str] | None = None,
         client_protocol: str = "PLAINTEXT",
+        jvm_options: Sequence[str] = (),
         proxied: bool = False,
         start_timeout: timedelta = timedelta(seconds=90),
     ) -> None:
@@ -98,6 +100,7 @@ class LocalKafka(KafkaCluster):
             raise ValueError(f"a cluster has at least one broker, not {brokers}")
         self.version: Final = version
         self._java = find_java()
+        self._jvm_options = (*_JVM_OPTIONS, *jvm_options)
         self._jars = kafka_jars(version)
         self._with_zookeeper = needs_zookeeper(version)
         self._start_timeout = start_timeout
@@ -254,7 +257,7 @@ class LocalKafka(KafkaCluster):
         )
 
     def _command(self) -> tuple[str, ...]:
-        return (str(self._java), *_JVM_OPTIONS, "-cp", f"{self._jars}/*")
+        return (str(self._java), *self._jvm_options, "-cp", f"{self._jars}/*")
 
     def _wait_until_serving(self, broker: int) -> None:
         # A broker lists itself once the controller lets it serve. It is asked directly, as
@@ -277,7 +280,10 @@ class LocalKafka(KafkaCluster):
             raise LocalKafkaError(f"{error}{self._log_end(broker)}") from None
 
     def _log_end(self, broker: int) -> str:
-        return f"; its log ends:\n{self._nodes[broker].log.read_text(errors='replace')[-4000:]}"
+        text = self._nodes[broker].log.read_text(errors="replace")
+        cause = text.find(" ERROR ")  # what comes after it is often only the shutdown
+        first = f"; its log says:\n{text[cause : cause + 2000]}\n" if cause >= 0 else ""
+        return f"{first}; its log ends:\n{text[-2000:]}"
 
     def _write_settings(self, properties: Mapping[str, str], client_protocol: str) -> None:
         nodes = tuple(self._nodes.values())

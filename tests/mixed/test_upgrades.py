@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import logging
 import re
-import sys
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError
+from integration_support import Member, code, members, shared, unique, until
 from mixed_support import Trial, trial
 
 from kafka_coop.testing.cluster import KafkaCluster
 from kafka_coop.testing.trial.member import Client
-
-sys.path.append(str(Path(__file__).parents[1] / "integration"))
-
-from integration_support import Member, code, members, shared, unique, until  # above
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 

@@ -25,6 +25,7 @@ from kafka_coop.testing.trial.journal import Journal, Kind
 Client: TypeAlias = Literal["ours", "confluent", "kafka-python", "java"]
 
 _POLL: Final = 0.05
+_BATCH: Final = 200
 _COMMIT_INTERVAL_MS: Final = 200
 _GENERATION: Final = struct.Struct("=i")
 _GENERATION_AT: Final = len(b"CGMDv2:")
@@ -108,10 +109,16 @@ class _Librdkafka:
 
     def step(self) -> None:
         try:
-            messages = [self._consumer.poll(_POLL)]
-            self._process([m for m in messages if m is not None])
+            self._process(self._read())
         except KafkaException as error:
             self._journal.note("E", str(error))
+
+    def _read(self) -> list[Message]:
+        if self._copier is not None:  # a transaction for each record would be slow
+            found: list[Message] = self._consumer.consume(_BATCH, _POLL)
+            return found
+        message = self._consumer.poll(_POLL)
+        return [] if message is None else [message]
 
     def _process(self, messages: list[Message]) -> None:
         records = []

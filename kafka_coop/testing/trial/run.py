@@ -17,6 +17,7 @@ import heapq
 import itertools
 import json
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -333,6 +334,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rate=given.rate,
         transactions=given.transactions,
     )
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # all is ended then
     with ExitStack() as stack:
         if given.journals:
             folder = given.journals
