@@ -96,7 +96,7 @@ class CoopConsumer:
             raise configuration_exception(error) from None
         with contextlib.ExitStack() as undo:
             undo.callback(self._metrics.close)
-            observer = LoggingObserver(self._metrics, self._log)
+            observer = LoggingObserver(self._metrics, self._log, settings.assignors)
             if self._config.group_protocol == "consumer":
                 group = GroupFetcher(self._config.fetcher, logger=logger)
                 self._fetcher: Fetching = group

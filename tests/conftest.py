@@ -26,6 +26,15 @@ hypothesis.settings.load_profile(
 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="run the tests that take minutes, too")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("slow") and not item.config.getoption("--slow"):
+        pytest.skip("takes minutes: --slow")
+
+
 def pytest_report_header() -> str:
     return (
         f"librdkafka {confluent_kafka.libversion()[0]}, confluent-kafka"
@@ -39,9 +48,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     What asks Java's classes runs in one xdist worker, so that there is one JVM for all.
     """
     for item in items:
-        fixtures = getattr(item, "fixturenames", ())
-        if "local_kafka" in fixtures:
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if fixtures & {"local_kafka", "kafka_cluster"}:
             item.add_marker(pytest.mark.kafka)
+            item.add_marker(pytest.mark.real_kafka)
         if "java" in fixtures:
             item.add_marker(pytest.mark.xdist_group("java"))
 
@@ -53,9 +63,9 @@ def embedded(embedded_kafka: EmbeddedKafka) -> EmbeddedKafka:
 
 
 @pytest.fixture(scope="session")
-def kafka(local_kafka: KafkaCluster) -> KafkaCluster:
-    """The real Kafka of the whole run. Tests use topics and groups of their own."""
-    return local_kafka
+def kafka(kafka_cluster: KafkaCluster) -> KafkaCluster:
+    """The real Kafka of the whole run, which --kafka names. Tests use names of their own."""
+    return kafka_cluster
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Iterable
 from datetime import timedelta
@@ -24,6 +25,8 @@ from kafka_coop.errors import (
     RequestTimedOutError,
 )
 from kafka_coop.protocol.messages import ClusterMetadata, Node, Request, Response
+
+_log = logging.getLogger(__name__)
 
 _Address: TypeAlias = tuple[str, int]
 
@@ -66,6 +69,7 @@ class Brokers:
         self._lines: dict[tuple[_Address, str], Line] = {}
         self._backoffs: dict[_Address, ReconnectBackoff] = {}
         self._closed = False
+        self._outage = False
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Takes these for later logins, re-authentications included; PLAIN and SCRAM alone.
@@ -103,10 +107,19 @@ class Brokers:
             if failures and left <= timedelta(0):
                 break
             try:
-                return await self._line(address, MAIN_LANE).request(request, timeout=left)
+                answer = await self._line(address, MAIN_LANE).request(request, timeout=left)
             except RequestFailedError as error:
                 failures.append(error)
-        raise _none_answered(request, failures)
+            else:
+                self._outage = False
+                return answer
+        failure = _none_answered(request, failures)
+        if not self._outage and not self._closed:
+            # Whoever asked tries again and again, and tells nobody: once an outage, it is told
+            # why, be it brokers that are down or settings that can't work.
+            self._outage = True
+            _log.warning("no broker answers: %s", failure)
+        raise failure
 
     async def request_node(
         self,

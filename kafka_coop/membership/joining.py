@@ -177,6 +177,7 @@ class Joining(MemberCore):
         current.joined_at = now
         current.generation = answer.generation
         current.protocol_name = answer.protocol_name
+        current.broker_assigns = not answer.leader
         identity: Effects = (IdentityChanged(metadata=self.metadata, commits_open=False),)
         identity += self._notice_an_upgrade(answer)
         if answer.leader != answer.member_id:

@@ -38,6 +38,7 @@ class RebalanceRecord:
         commit: The commit between on_revoke and the end of ownership.
         revoked, assigned, lost, kept: Partitions by what became of them here.
         follow_up: The leader announced that another round must come.
+        broker_assigns: Nobody leads: a group of KIP-848, where the broker makes the plan.
     """
 
     group_id: str
@@ -65,3 +66,4 @@ class RebalanceRecord:
     lost: Partitions = NO_PARTITIONS
     kept: Partitions = NO_PARTITIONS
     follow_up: bool = False
+    broker_assigns: bool = False

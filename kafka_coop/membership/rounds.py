@@ -30,6 +30,7 @@ class Round:
     role: Role = Role.FOLLOWER
     members: int | None = None
     follow_up: bool = False
+    broker_assigns: bool = False
     revoked: Partitions = NO_PARTITIONS
     lost: Partitions = NO_PARTITIONS
     assigned: Partitions = NO_PARTITIONS
@@ -82,6 +83,7 @@ class Round:
             lost=self.lost,
             kept=self.kept,
             follow_up=self.follow_up,
+            broker_assigns=self.broker_assigns,
         )
 
 

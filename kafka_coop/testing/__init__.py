@@ -11,13 +11,21 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kafka_coop.testing.assignor import AssignorCheckError, check_assignor
+    from kafka_coop.testing.container import ContainerKafka
     from kafka_coop.testing.embedded import EmbeddedKafka
     from kafka_coop.testing.local import LocalKafka
 
-__all__ = ["AssignorCheckError", "EmbeddedKafka", "LocalKafka", "check_assignor"]
+__all__ = [
+    "AssignorCheckError",
+    "ContainerKafka",
+    "EmbeddedKafka",
+    "LocalKafka",
+    "check_assignor",
+]
 
 _HOMES = {
     "AssignorCheckError": "kafka_coop.testing.assignor",
+    "ContainerKafka": "kafka_coop.testing.container",
     "EmbeddedKafka": "kafka_coop.testing.embedded",
     "LocalKafka": "kafka_coop.testing.local",
     "check_assignor": "kafka_coop.testing.assignor",

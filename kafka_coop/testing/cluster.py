@@ -8,8 +8,8 @@ from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any, Final
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]  # its stubs hide ClusterMetadata
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec  # type: ignore[attr-defined]  # its stubs hide ClusterMetadata
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 REQUEST_TIMEOUT: Final = timedelta(seconds=30)
@@ -100,6 +100,21 @@ class KafkaCluster:
             lambda: (metadata := peek(admin)) is not None and name not in metadata.topics,
             f"{name} is deleted but still seen",
         )
+
+    def end_offsets(self, name: str) -> dict[int, int]:
+        """For each partition of a topic, the offset that its next record will have.
+
+        Raises:
+            KafkaException: The cluster refused, or has no such topic.
+        """
+        admin = self.admin()
+        partitions = admin.list_topics(name, timeout=REQUEST_TIMEOUT.total_seconds())
+        asked: dict[TopicPartition, OffsetSpec] = {
+            TopicPartition(name, partition): OffsetSpec.latest()  # type: ignore[no-untyped-call]  # a gap in its stubs
+            for partition in partitions.topics[name].partitions
+        }
+        found = admin.list_offsets(asked, request_timeout=REQUEST_TIMEOUT.total_seconds())
+        return {where.partition: future.result().offset for where, future in found.items()}
 
     @staticmethod
     def _wait_for_partitions(admin: AdminClient, name: str, count: int) -> None:

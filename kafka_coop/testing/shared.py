@@ -18,47 +18,55 @@ import fcntl
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from kafka_coop.testing.cluster import KafkaCluster, wait_until
+from kafka_coop.testing.container import ContainerKafka
 from kafka_coop.testing.local import DEFAULT_VERSION, LocalKafka, LocalKafkaError
-from kafka_coop.testing.unavailable import LocalKafkaUnavailableError
+from kafka_coop.testing.unavailable import KafkaUnavailableError
+
+Kind: TypeAlias = Literal["local", "container"]
+"""How a broker is run: from its jars, or in a container."""
 
 # The first start fetches the jars.
 _START_TIMEOUT: Final = timedelta(minutes=11)
 
 
 @contextmanager
-def shared_kafka(folder: Path, version: str = DEFAULT_VERSION) -> Iterator[KafkaCluster]:
+def shared_kafka(
+    folder: Path, version: str = DEFAULT_VERSION, *, kind: Kind = "local", brokers: int = 1
+) -> Iterator[KafkaCluster]:
     """The cluster that all processes which name this folder share, started if need be.
 
     Args:
         folder: An existing folder, the same for all of them.
         version: The release of Apache Kafka, the same for all of them.
+        kind: How it is run, the same for all of them.
+        brokers: How many, the same for all of them; a container holds one.
 
     Yields:
         The cluster; what happens in the folder afterwards is the keeper's business.
 
     Raises:
-        LocalKafkaUnavailableError: Java or the jars are not to be had.
+        KafkaUnavailableError: What it needs is not to be had.
         LocalKafkaError: The cluster did not start.
     """
     with (folder / "users.lock").open("w") as users:
         with _locked(folder / "start.lock"):
             # Waits for a keeper that is on its way out.
             fcntl.flock(users, fcntl.LOCK_SH)
-            found = _find_or_start(folder, version)
+            found = _find_or_start(folder, [version, kind, str(brokers)])
         yield KafkaCluster(found["bootstrap_servers"], found["admin_servers"])
 
 
-def _find_or_start(folder: Path, version: str) -> dict[str, str]:
+def _find_or_start(folder: Path, what: Sequence[str]) -> dict[str, str]:
     answer = folder / "cluster.json"
     if not answer.exists():
-        keeper = _start_keeper(folder, version)
+        keeper = _start_keeper(folder, what)
         try:
             wait_until(
                 lambda: answer.exists() or keeper.poll() is not None,
@@ -72,14 +80,14 @@ def _find_or_start(folder: Path, version: str) -> dict[str, str]:
         raise LocalKafkaError((folder / "keeper.log").read_text(errors="replace")[-4000:])
     found: dict[str, str] = json.loads(answer.read_text())
     if "unavailable" in found:
-        raise LocalKafkaUnavailableError(found["unavailable"])
+        raise KafkaUnavailableError(found["unavailable"])
     return found
 
 
-def _start_keeper(folder: Path, version: str) -> subprocess.Popen[bytes]:
+def _start_keeper(folder: Path, what: Sequence[str]) -> subprocess.Popen[bytes]:
     with (folder / "keeper.log").open("ab") as log:
         return subprocess.Popen(  # noqa: S603  # this module
-            [sys.executable, "-m", __name__, str(folder.absolute()), version],
+            [sys.executable, "-m", __name__, str(folder.absolute()), *what],
             cwd=Path(__file__).parents[2],  # where this package is, installed or not
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -89,13 +97,17 @@ def _start_keeper(folder: Path, version: str) -> subprocess.Popen[bytes]:
         )
 
 
-def _keep(folder: Path, version: str) -> None:
+def _keep(folder: Path, version: str, kind: str, brokers: str) -> None:
     """The keeper: runs the cluster until nobody holds ``users.lock``."""
     answer = folder / "cluster.json"
     with (folder / "users.lock").open("w") as users, contextlib.ExitStack() as stack:
         try:
-            kafka = stack.enter_context(LocalKafka(version))
-        except LocalKafkaUnavailableError as error:
+            kafka: KafkaCluster = stack.enter_context(
+                ContainerKafka(version)
+                if kind == "container"
+                else LocalKafka(version, int(brokers))
+            )
+        except KafkaUnavailableError as error:
             _publish(answer, {"unavailable": str(error)})
             return
         _publish(
@@ -120,4 +132,4 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    _keep(Path(sys.argv[1]), sys.argv[2])
+    _keep(Path(sys.argv[1]), *sys.argv[2:])

@@ -361,6 +361,25 @@ async def test_when_none_answers_all_are_told_of() -> None:
 
 
 @on_loop
+async def test_an_outage_is_logged_once_and_again_after_it_ended(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def warnings() -> int:
+        return sum("no broker answers" in r.getMessage() for r in caplog.records)
+
+    dead = ("127.0.0.1", closed_port())
+    async with FakeBroker() as broker, pool(bootstrap=(dead,)) as it:
+        for _ in range(3):
+            await failure(asyncio.create_task(beat_any(it)))
+        assert warnings() == 1
+        it.learn(metadata(broker.node))
+        await beat_any(it)
+        it.learn(metadata())
+        await failure(asyncio.create_task(beat_any(it)))
+        assert warnings() == 2
+
+
+@on_loop
 async def test_a_refused_login_is_told_even_when_others_are_merely_dead() -> None:
     async with FakeBroker(tls=broker_context()) as strict:
         addresses = (strict.address, ("127.0.0.1", closed_port()))

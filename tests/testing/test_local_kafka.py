@@ -16,8 +16,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from kafka_coop.testing.broker_settings import free_ports
 from kafka_coop.testing.cluster import KafkaCluster, peek, wait_until
-from kafka_coop.testing.local import LocalKafka, LocalKafkaError, _free_ports
+from kafka_coop.testing.local import LocalKafka, LocalKafkaError
 from kafka_coop.testing.unavailable import LocalKafkaUnavailableError
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -203,7 +204,7 @@ class TestLifetime:
             LocalKafka()
 
     def test_ports_are_free_and_differ(self) -> None:
-        ports = _free_ports(30)
+        ports = free_ports(30)
         assert len(set(ports)) == 30
         for port in ports:
             with socket.socket() as listener:

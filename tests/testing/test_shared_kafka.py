@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from kafka_coop.testing.cluster import wait_until
+from kafka_coop.testing.container import ContainerKafka, ContainerKafkaError
 from kafka_coop.testing.local import LocalKafkaError
 from kafka_coop.testing.shared import shared_kafka
-from kafka_coop.testing.unavailable import LocalKafkaUnavailableError
+from kafka_coop.testing.unavailable import KafkaUnavailableError
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
@@ -80,7 +81,7 @@ def test_a_keeper_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_what_is_not_to_be_had_is_told_to_every_user(tmp_path: Path) -> None:
     (tmp_path / "cluster.json").write_text(json.dumps({"unavailable": "no Java"}))
     for _ in range(2):
-        with pytest.raises(LocalKafkaUnavailableError, match="no Java"), shared_kafka(tmp_path):
+        with pytest.raises(KafkaUnavailableError, match="no Java"), shared_kafka(tmp_path):
             pass
 
 
@@ -121,13 +122,13 @@ UNAVAILABLE = """
     from contextlib import contextmanager
     import pytest
     from kafka_coop.testing import shared
-    from kafka_coop.testing.unavailable import LocalKafkaUnavailableError
+    from kafka_coop.testing.unavailable import KafkaUnavailableError
 
     @pytest.fixture(scope="session", autouse=True)
     def _nothing_installed():
         @contextmanager
-        def refuse(folder):
-            raise LocalKafkaUnavailableError("no Java here")
+        def refuse(*arguments, **named):
+            raise KafkaUnavailableError("no Java here")
             yield
         shared.shared_kafka = refuse
 
@@ -143,6 +144,61 @@ def test_where_it_is_not_to_be_had_tests_are_skipped_but_not_in_ci(tmp_path: Pat
     said = run_pytest(tmp_path, UNAVAILABLE, CI="true")
     assert "1 error" in said
     assert "no Java here" in said
+
+
+WHICHEVER = """
+    import pytest
+
+    def test_one(kafka_cluster):
+        kafka_cluster.create_topic("t", partitions=2)
+        print(repr(kafka_cluster))
+
+    @pytest.mark.real_kafka
+    def test_what_only_a_real_one_does(kafka_cluster):
+        assert kafka_cluster.admin().list_topics(timeout=10).cluster_id
+"""
+
+
+def test_an_option_chooses_the_broker(tmp_path: Path) -> None:
+    said = run_pytest(tmp_path, WHICHEVER, "--kafka=embedded")
+    assert "1 passed, 1 skipped" in said
+    assert "needs a real broker" in said
+    assert "2 passed" in run_pytest(tmp_path, WHICHEVER)
+    assert "invalid choice: 'big'" in run_pytest(tmp_path, WHICHEVER, "--kafka=big")
+
+
+def test_the_option_may_want_a_container(tmp_path: Path, has_docker: None) -> None:
+    assert "2 passed" in run_pytest(tmp_path, WHICHEVER, "--kafka=container")
+
+
+def test_an_image_that_is_not_to_be_had_names_the_remedy(has_docker: None) -> None:
+    with pytest.raises(KafkaUnavailableError, match=r"build-image\.sh 0\.0\.0"):
+        ContainerKafka("0.0.0")
+
+
+def test_a_daemon_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
+    with pytest.raises(KafkaUnavailableError, match="start one"):
+        ContainerKafka()
+
+
+def test_a_broker_that_ends_at_once_shows_its_log(has_docker: None) -> None:
+    with (
+        pytest.raises(ContainerKafkaError, match="Not a number of type INT"),
+        ContainerKafka(properties={"node.id": "none"}),
+    ):
+        pass
+
+
+@pytest.fixture
+def has_docker() -> None:
+    """Skips where no container can be started, and fails in CI."""
+    try:
+        ContainerKafka()
+    except KafkaUnavailableError as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(error))
 
 
 def test_the_embedded_broker_is_a_fixture_too(tmp_path: Path) -> None:

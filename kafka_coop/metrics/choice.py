@@ -1,0 +1,59 @@
+"""What a group runs on instead of what this member asked for: silent otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kafka_coop.membership.record import RebalanceRecord
+from kafka_coop.types import Assignor, RebalanceProtocol
+
+
+class StrategyChoice:
+    """Says once for each change that the group does not run as this member is configured.
+
+    None of these is an error: each is what an upgrade looks like half-way (KIP-429's two rolling
+    bounces), and each costs the group dearly when it is forgotten there.
+
+    Args:
+        assignors: This member's, most preferred first.
+    """
+
+    def __init__(self, assignors: Sequence[Assignor]) -> None:
+        self._preferred = assignors[0].name if assignors else ""
+        self._cooperative: Mapping[str, bool] = {
+            a.name: RebalanceProtocol.COOPERATIVE in a.supported_protocols for a in assignors
+        }
+        self._told: str | None = None
+
+    def news(self, record: RebalanceRecord) -> str | None:
+        """What to tell the operator of a round, if it is not what was told before."""
+        if record.error is not None or record.protocol_name is None:
+            return None
+        text = self._explain(record)
+        if text == self._told:
+            return None
+        self._told = text
+        return text
+
+    def _explain(self, record: RebalanceRecord) -> str | None:
+        group, chosen = record.group_id, record.protocol_name
+        if record.broker_assigns:
+            return (
+                f"group {group!r}: the broker assigns partitions, not {chosen!r}: a member with"
+                " group.protocol=consumer (KIP-848) made it a group of the new protocol before"
+                " this one joined. Give this group.id to members of one protocol"
+            )
+        if chosen != self._preferred:
+            return (
+                f"group {group!r} runs on {chosen!r}, not on {self._preferred!r}, which this member"
+                " prefers: some member does not list it, or more of them prefer the other. It"
+                " changes when the last of them is restarted with the new setting"
+            )
+        if not record.cooperative and self._cooperative.get(chosen or "", False):
+            eager = sorted(name for name, own in self._cooperative.items() if not own)
+            return (
+                f"group {group!r} runs on {chosen!r}, yet this member gives everything up in each"
+                f" rebalance, for it also lists {', '.join(eager)}: once all members list"
+                f" {chosen!r}, restart them with it alone"
+            )
+        return None

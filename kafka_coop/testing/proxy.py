@@ -1,0 +1,226 @@
+"""A TCP proxy that does to connections what networks do: slowness, stalls, silence, cuts.
+
+It runs an event loop in a thread of its own. Faults are set from any thread and hold for
+connections that are open and for those to come, until `Proxy.heal`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from types import TracebackType
+from typing import Final, Self
+
+_CHUNK: Final = 1 << 14
+_RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+_ZERO: Final = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weather:
+    """How the network is. The default: as if there were no proxy.
+
+    Attributes:
+        latency: Added to each chunk, each way.
+        jitter: Up to so much more, at random.
+        loss: How likely a chunk is held up by `retransmit`: TCP has no loss that its users see,
+            but what a lost packet costs them.
+        retransmit: What a lost chunk waits for.
+        bandwidth: Bytes a second, each way and connection; None: no limit.
+        silent: Connections stay open and are accepted, and nothing passes: a half-open
+            connection, a firewall that forgot.
+        refusing: New connections are closed at once.
+    """
+
+    latency: timedelta = _ZERO
+    jitter: timedelta = _ZERO
+    loss: float = 0.0
+    retransmit: timedelta = timedelta(milliseconds=400)
+    bandwidth: int | None = None
+    silent: bool = False
+    refusing: bool = False
+
+
+class Proxy:
+    """Stands before one address, for as long as the ``with`` block runs.
+
+    Args:
+        host, port: Whom it stands before; need not listen yet.
+        listen: The port to listen on at 127.0.0.1; 0: any.
+        seed: For what happens at random.
+    """
+
+    def __init__(self, host: str, port: int, *, listen: int = 0, seed: int = 0) -> None:
+        self._upstream = (host, port)
+        self._random = random.Random(seed)  # noqa: S311  # chance, no secret
+        self._weather = Weather()
+        self._changed = asyncio.Event()
+        self._links: set[_Link] = set()
+        self._cutting = 0
+        self._loop = asyncio.new_event_loop()
+        self._listener = socket.create_server(("127.0.0.1", listen), backlog=128)
+        self.port: Final[int] = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._run, name=f"proxy of {port}", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return len(self._links)
+
+    def set(self, weather: Weather) -> None:
+        """From now on the network is so."""
+
+        def change() -> None:
+            self._weather = weather
+            self._changed.set()
+            self._changed = asyncio.Event()
+
+        self._call(change)
+
+    def heal(self) -> None:
+        """From now on nothing is in the way. Bytes held back by silence pass on."""
+        self.set(Weather())
+
+    def reset(self) -> None:
+        """Cuts all connections with a TCP reset, as a router or a crashed kernel does."""
+        self._call(self._cut_all)
+
+    def cut_mid_frame(self, connections: int = 1) -> None:
+        """Cuts the next connections that carry an answer, halfway through a chunk of it."""
+
+        def change() -> None:
+            self._cutting = connections
+
+        self._call(change)
+
+    def close(self) -> None:
+        """Cuts everything and stops listening. A second call does nothing."""
+        if self._loop.is_closed():
+            return
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._listener.close()
+
+    def _call(self, change: Callable[[], object]) -> None:
+        done = threading.Event()
+
+        def run() -> None:
+            try:
+                change()
+            finally:
+                done.set()
+
+        self._loop.call_soon_threadsafe(run)
+        done.wait()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        server = self._loop.run_until_complete(
+            asyncio.start_server(self._accept, sock=self._listener)
+        )
+        self._loop.run_forever()
+        server.close()
+        self._cut_all()
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self._loop.close()
+
+    def _cut_all(self) -> None:
+        for link in tuple(self._links):
+            link.cut()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._weather.refusing:
+            _abort(writer)
+            return
+        try:
+            there = await asyncio.open_connection(*self._upstream)
+        except OSError:
+            _abort(writer)
+            return
+        link = _Link(writer, there[1])
+        self._links.add(link)
+        try:
+            await asyncio.gather(
+                self._pump(reader, there[1], link, answers=False),
+                self._pump(there[0], writer, link, answers=True),
+            )
+        finally:
+            link.cut()
+            self._links.discard(link)
+
+    async def _pump(
+        self,
+        source: asyncio.StreamReader,
+        sink: asyncio.StreamWriter,
+        link: _Link,
+        *,
+        answers: bool,
+    ) -> None:
+        with contextlib.suppress(OSError):
+            while chunk := await source.read(_CHUNK):
+                await self._hold_back(len(chunk))
+                if answers and self._cutting > 0:
+                    self._cutting -= 1
+                    sink.write(chunk[: max(1, len(chunk) // 2)])
+                    await sink.drain()
+                    break
+                sink.write(chunk)
+                await sink.drain()
+        link.end()
+
+    async def _hold_back(self, size: int) -> None:
+        while self._weather.silent:
+            await self._changed.wait()
+        weather = self._weather
+        wait = weather.latency + weather.jitter * self._random.random()
+        if self._random.random() < weather.loss:
+            wait += weather.retransmit
+        if weather.bandwidth:
+            wait += timedelta(seconds=size / weather.bandwidth)
+        if wait > _ZERO:
+            await asyncio.sleep(wait.total_seconds())
+
+
+class _Link:
+    """Both halves of one connection."""
+
+    def __init__(self, near: asyncio.StreamWriter, far: asyncio.StreamWriter) -> None:
+        self._both = (near, far)
+
+    def end(self) -> None:
+        """In order: what was written is still sent."""
+        for writer in self._both:
+            writer.close()
+
+    def cut(self) -> None:
+        for writer in self._both:
+            _abort(writer)
+
+
+def _abort(writer: asyncio.StreamWriter) -> None:
+    sock = writer.get_extra_info("socket")
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+    writer.transport.abort()

@@ -1,0 +1,244 @@
+"""Starts the members of a trial, each a process; reads their journals; ends them all."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from kafka_coop.testing.jars import kafka_jars
+from kafka_coop.testing.java import compile_java, find_java
+from kafka_coop.testing.trial.journal import Event, read_journal
+from kafka_coop.testing.trial.member import Client, Job
+from kafka_coop.testing.trial.verdict import Tenure, tenures
+from kafka_coop.testing.unavailable import KafkaUnavailableError
+
+CLIENTS: Final[tuple[Client, ...]] = ("ours", "confluent", "java", "kafka-python")
+
+_JAVA_CLIENT: Final = "4.1.0"
+_JAVA_STRATEGIES: Final = {
+    "range": "org.apache.kafka.clients.consumer.RangeAssignor",
+    "cooperative-sticky": "org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
+    "sticky": "org.apache.kafka.clients.consumer.StickyAssignor",
+}
+_ROOT: Final = Path(__file__).parents[3]
+_PATIENCE: Final = 30.0
+
+
+class Crew:
+    """Members of one group. Leaving its ``with`` block ends them all.
+
+    Not for several threads at once.
+
+    Args:
+        bootstrap: The brokers, or what stands before them.
+        group, topic: Which group, and the one topic that it reads.
+        folder: Where the journals go: an existing folder, empty at first.
+        config: Settings of every member, in librdkafka's names; those that Java and
+            kafka-python have too.
+
+    Attributes:
+        killed: When members were killed, monotonic nanoseconds.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        group: str,
+        topic: str,
+        folder: Path,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.group = group
+        self.topic = topic
+        self.killed: dict[str, int] = {}
+        self._bootstrap = bootstrap
+        self._folder = folder
+        self._config = dict(config or {})
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._closed: set[str] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for process in self._processes.values():
+            if process.poll() is None:
+                process.kill()
+        for process in self._processes.values():
+            process.wait()
+            if process.stdin is not None:
+                process.stdin.close()
+
+    @property
+    def running(self) -> tuple[str, ...]:
+        """Members whose process runs, in the order of their start."""
+        return tuple(name for name, p in self._processes.items() if p.poll() is None)
+
+    def deserters(self) -> list[str]:
+        """Members whose process is over, though nobody closed or killed them."""
+        expected = self._closed | self.killed.keys()
+        return [n for n, p in self._processes.items() if n not in expected and p.poll() is not None]
+
+    def start(
+        self,
+        name: str,
+        client: Client,
+        strategies: Sequence[str] = ("cooperative-sticky",),
+        *,
+        output: str = "",
+        bootstrap: str | None = None,
+        **config: Any,
+    ) -> None:
+        """Starts a member. A name is used once.
+
+        Args:
+            name: Its client id; its journal's name.
+            client: Whose consumer.
+            strategies: Names on the wire, most preferred first.
+            output: See `Job`.
+            bootstrap: Its brokers, if not the crew's.
+            config: Further settings, underscores for dots.
+
+        Raises:
+            KafkaUnavailableError: The client is not installed here.
+            ValueError: The name was used before.
+        """
+        if name in self._processes:
+            raise ValueError(f"there was a member {name} already")
+        job = Job(
+            client=client,
+            name=name,
+            bootstrap=bootstrap or self._bootstrap,
+            group=self.group,
+            topic=self.topic,
+            journal=str(self._journal(name)),
+            strategies=list(strategies),
+            config={**self._config, **{k.replace("_", "."): v for k, v in config.items()}},
+            output=output,
+        )
+        command = _java(job) if client == "java" else _python(job)
+        with (self._folder / f"{name}.stderr").open("wb") as errors:
+            self._processes[name] = subprocess.Popen(  # noqa: S603  # our own members
+                command,
+                cwd=_ROOT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                start_new_session=True,
+            )
+
+    def close(self, name: str) -> None:
+        """Tells a member to leave and waits for its end.
+
+        Raises:
+            RuntimeError: It failed, or does not end; the text has its last words.
+        """
+        process = self._processes[name]
+        assert process.stdin is not None
+        self._closed.add(name)
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+        try:
+            code = process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.kill(name)
+            raise RuntimeError(f"{name} does not end: {self.last_words(name)}") from None
+        if code:
+            raise RuntimeError(f"{name} ended with status {code}: {self.last_words(name)}")
+
+    def kill(self, name: str) -> None:
+        """SIGKILL."""
+        self._processes[name].kill()
+        self._processes[name].wait()
+        self.killed[name] = time.monotonic_ns()
+
+    def stop(self, name: str) -> None:
+        """SIGSTOP: it runs no more, and does not know."""
+        self._processes[name].send_signal(signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        """SIGCONT."""
+        self._processes[name].send_signal(signal.SIGCONT)
+
+    def events(self, name: str) -> list[Event]:
+        """A member's journal so far."""
+        return read_journal(self._journal(name))
+
+    def journals(self) -> dict[str, list[Event]]:
+        """Everyone's journal so far."""
+        return {name: self.events(name) for name in self._processes}
+
+    def owned(self, name: str) -> set[int]:
+        """What a member owns by its callbacks, if its process runs; else nothing."""
+        if name not in self.running:
+            return set()
+        owned: set[int] = set()
+        for event in self.events(name):
+            if event.kind == "A":
+                owned |= {*event.partitions}
+            elif event.kind in "VL":
+                owned -= {*event.partitions}
+        return owned
+
+    def generation(self) -> int:
+        """The newest that any callback named."""
+        return max((e.generation for j in self.journals().values() for e in j), default=-1)
+
+    def tenures(self) -> list[Tenure]:
+        """Who owned what, and when."""
+        found = self.journals().items()
+        return [t for name, events in found for t in tenures(name, events, self.killed)]
+
+    def last_words(self, name: str) -> str:
+        """The end of what a member wrote to its standard error."""
+        return (self._folder / f"{name}.stderr").read_text(errors="replace")[-1500:]
+
+    def _journal(self, name: str) -> Path:
+        return self._folder / f"{name}.journal"
+
+
+def _python(job: Job) -> list[str]:
+    if job.client == "kafka-python" and importlib.util.find_spec("kafka") is None:
+        raise KafkaUnavailableError(
+            "kafka-python is not installed: `pip install 'kafka-python>=3'`"
+        )
+    return [sys.executable, "-m", "kafka_coop.testing.trial.member", job.to_json()]
+
+
+def _java(job: Job) -> list[str]:
+    java, jars = find_java(), kafka_jars(_JAVA_CLIENT)
+    found = [*jars.glob("kafka-clients-*.jar"), *jars.glob("slf4j-*.jar"), *jars.glob("lz4*.jar")]
+    libraries = os.pathsep.join(map(str, sorted(found)))
+    classes = compile_java(Path(__file__).with_name("Member.java"), libraries)
+    config = {
+        "bootstrap.servers": job.bootstrap,
+        "group.id": job.group,
+        "client.id": job.name,
+        "auto.offset.reset": "earliest",
+        "partition.assignment.strategy": ",".join(_JAVA_STRATEGIES[s] for s in job.strategies),
+        "auto.commit.interval.ms": "200",
+        "fetch.max.wait.ms": "100",
+        "key.deserializer": "org.apache.kafka.common.serialization.ByteArrayDeserializer",
+        "value.deserializer": "org.apache.kafka.common.serialization.ByteArrayDeserializer",
+        **job.config,
+    }
+    return [
+        *(str(java), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"),
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+        *("-cp", f"{libraries}{os.pathsep}{classes}", "Member", job.topic, job.journal),
+        *(f"{k}={v}" for k, v in config.items()),
+    ]

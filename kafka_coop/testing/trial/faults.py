@@ -1,0 +1,283 @@
+"""What can befall a group: each fault a function, that starts it and says when and how it ends."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final, TypeAlias
+
+from confluent_kafka import ElectionType, KafkaException
+from confluent_kafka.cimpl import NewPartitions
+
+from kafka_coop.testing.local import LocalKafka
+from kafka_coop.testing.proxy import Weather
+from kafka_coop.testing.trial.crew import Crew
+from kafka_coop.testing.trial.load import Load
+
+_RESTART: Final = timedelta(seconds=2)
+_AFTER_A_CRASH: Final = timedelta(seconds=5)
+"""It is missed after broker.session.timeout.ms, and can't come back before."""
+
+FEWEST: Final = 2
+"""Members that are left alone, so that the group lives."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Arena:
+    """A group that is to suffer.
+
+    Attributes:
+        kafka: Its brokers, each behind a proxy.
+        session: Every member's ``session.timeout.ms``.
+        partitions: Of the topic, now.
+        most_partitions: To which it may grow.
+        output: For members with transactions; empty: without.
+        stopped: Members that are under SIGSTOP.
+        down: Brokers that are down, or on their way.
+        disturbed: Brokers whose network is not well.
+    """
+
+    kafka: LocalKafka
+    crew: Crew
+    load: Load
+    chance: random.Random
+    session: timedelta
+    partitions: int
+    most_partitions: int
+    output: str = ""
+    stopped: set[str] = field(default_factory=set)
+    down: set[int] = field(default_factory=set)
+    disturbed: set[int] = field(default_factory=set)
+    numbers: itertools.count[int] = field(default_factory=itertools.count)
+
+    def recruit(self) -> str:
+        """Starts one more member."""
+        name = f"m{next(self.numbers)}"
+        self.crew.start(name, "ours", ["cooperative-sticky"], output=self.output)
+        return name
+
+    def victims(self) -> list[str]:
+        """Members that may come to harm, at least `FEWEST` others being well."""
+        well = [name for name in self.crew.running if name not in self.stopped]
+        return well if len(well) > FEWEST else []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """A fault under way.
+
+    Attributes:
+        what: What was done, to whom.
+        ends: When the rest is to be done.
+        end: The rest.
+    """
+
+    what: str
+    ends: timedelta = timedelta(0)
+    end: Callable[[], object] = field(default=lambda: None)
+
+
+Fault: TypeAlias = Callable[[Arena], Started | None]
+"""None: not now."""
+
+
+def kill(arena: Arena) -> Started | None:
+    """SIGKILL; a new member comes."""
+    if not (victims := arena.victims()):
+        return None
+    name = arena.chance.choice(victims)
+    arena.crew.kill(name)
+    return Started(what=f"{name} killed, {arena.recruit()} started")
+
+
+def leave(arena: Arena) -> Started | None:
+    """Orderly; a new member comes first."""
+    if not (victims := arena.victims()):
+        return None
+    name = arena.chance.choice(victims)
+    new = arena.recruit()
+    arena.crew.close(name)
+    return Started(what=f"{name} left, {new} started")
+
+
+def _stop(arena: Arena, least: float, most: float) -> Started | None:
+    if not (victims := arena.victims()):
+        return None
+    name = arena.chance.choice(victims)
+    lasting = arena.session * arena.chance.uniform(least, most)
+    arena.crew.stop(name)
+    arena.stopped.add(name)
+
+    def end() -> None:
+        arena.crew.resume(name)
+        arena.stopped.discard(name)
+
+    return Started(
+        what=f"{name} stopped for {lasting.total_seconds():.1f} s", ends=lasting, end=end
+    )
+
+
+def pause(arena: Arena) -> Started | None:
+    """SIGSTOP, SIGCONT within the session."""
+    return _stop(arena, 0.1, 0.6)
+
+
+def zombie(arena: Arena) -> Started | None:
+    """SIGSTOP for longer than the session, then SIGCONT."""
+    return _stop(arena, 1.2, 1.8)
+
+
+def edge(arena: Arena) -> Started | None:
+    """SIGSTOP for just about the session."""
+    return _stop(arena, 0.95, 1.05)
+
+
+def _weather(arena: Arena, what: str, weather: Weather, most: float) -> Started | None:
+    well = [b for b in arena.kafka.brokers if b not in arena.down | arena.disturbed]
+    if not well:
+        return None
+    broker = arena.chance.choice(well)
+    lasting = timedelta(seconds=arena.chance.uniform(1, most))
+    arena.disturbed.add(broker)
+    arena.kafka.proxy(broker).set(weather)
+
+    def end() -> None:
+        arena.kafka.proxy(broker).heal()
+        arena.disturbed.discard(broker)
+
+    text = f"broker {broker}: {what} for {lasting.total_seconds():.1f} s"
+    return Started(what=text, ends=lasting, end=end)
+
+
+def latency(arena: Arena) -> Started | None:
+    """A slow network."""
+    slow = Weather(latency=timedelta(milliseconds=100), jitter=timedelta(milliseconds=200))
+    return _weather(arena, "100 to 300 ms latency", slow, 8)
+
+
+def loss(arena: Arena) -> Started | None:
+    """A lossy network."""
+    return _weather(arena, "every fifth chunk retransmitted", Weather(loss=0.2), 8)
+
+
+def bandwidth(arena: Arena) -> Started | None:
+    """A narrow network."""
+    return _weather(arena, "20 kB/s a connection", Weather(bandwidth=20_000), 8)
+
+
+def half_open(arena: Arena) -> Started | None:
+    """A network that swallows."""
+    most = 1.5 * arena.session.total_seconds()
+    return _weather(arena, "silence", Weather(silent=True), most)
+
+
+def refuse(arena: Arena) -> Started | None:
+    """Connections cut, new ones refused."""
+    started = _weather(arena, "refused", Weather(refusing=True), 5)
+    for broker in arena.disturbed if started else ():
+        arena.kafka.proxy(broker).reset()
+    return started
+
+
+def reset(arena: Arena) -> Started | None:
+    """All connections of a broker cut."""
+    broker = arena.chance.choice(arena.kafka.brokers)
+    arena.kafka.proxy(broker).reset()
+    return Started(what=f"broker {broker}: connections reset")
+
+
+def cut_mid_frame(arena: Arena) -> Started | None:
+    """Some connections cut within an answer."""
+    broker = arena.chance.choice(arena.kafka.brokers)
+    arena.kafka.proxy(broker).cut_mid_frame(3)
+    return Started(what=f"broker {broker}: 3 answers cut in the middle")
+
+
+def _broker_down(
+    arena: Arena, how: Callable[[int], object], what: str, lasting: timedelta
+) -> Started | None:
+    if arena.down or len(arena.kafka.brokers) < 3:  # noqa: PLR2004  # a majority must be left
+        return None
+    broker = arena.chance.choice(arena.kafka.brokers)
+    how(broker)
+    arena.down.add(broker)
+
+    def end() -> None:
+        arena.kafka.start_broker(broker)
+        arena.down.discard(broker)
+
+    return Started(what=f"broker {broker} {what}", ends=lasting, end=end)
+
+
+def broker_restart(arena: Arena) -> Started | None:
+    """Orderly, as in a rolling upgrade: leaderships and coordinators move."""
+    return _broker_down(arena, arena.kafka.stop_broker, "restarted", _RESTART)
+
+
+def broker_kill(arena: Arena) -> Started | None:
+    """SIGKILL of a broker, which may be a controller and the coordinator."""
+    return _broker_down(arena, arena.kafka.kill_broker, "killed and started", _AFTER_A_CRASH)
+
+
+def disk_full(arena: Arena) -> Started | None:
+    """A broker that can write no more ends by itself; it comes back with room on its disk."""
+    return _broker_down(arena, arena.kafka.fill_disk, "out of disk", _AFTER_A_CRASH)
+
+
+def coordinator_move(arena: Arena) -> Started | None:
+    """Leaders, the coordinator's partition among them, go back to the preferred brokers."""
+    if arena.down:
+        return None
+    try:
+        admin = arena.kafka.admin()  # until it has answered
+        admin.elect_leaders(ElectionType.PREFERRED).result(10)
+    except KafkaException as error:
+        return Started(what=f"preferred leaders: {error.args[0].name()}")
+    return Started(what="preferred leaders elected")
+
+
+def growth(arena: Arena) -> Started | None:
+    """One more partition."""
+    if arena.down or arena.partitions >= arena.most_partitions:
+        return None
+    arena.partitions += 1
+    new = [NewPartitions(arena.crew.topic, arena.partitions)]
+    admin = arena.kafka.admin()
+    for done in admin.create_partitions(new).values():
+        done.result(30)
+    arena.load.widen(arena.partitions)
+    return Started(what=f"the topic has {arena.partitions} partitions")
+
+
+FAULTS: Final[Mapping[str, tuple[Fault, int]]] = {
+    "member killed": (kill, 12),
+    "member left": (leave, 10),
+    "member paused within its session": (pause, 8),
+    "member paused at the session's edge": (edge, 6),
+    "member paused beyond its session": (zombie, 8),
+    "network: latency": (latency, 6),
+    "network: loss": (loss, 6),
+    "network: bandwidth": (bandwidth, 4),
+    "network: half-open": (half_open, 6),
+    "network: refused": (refuse, 4),
+    "network: reset": (reset, 8),
+    "network: cut mid-frame": (cut_mid_frame, 8),
+    "broker restarted": (broker_restart, 4),
+    "broker killed": (broker_kill, 3),
+    "broker out of disk": (disk_full, 2),
+    "leaders and coordinator moved": (coordinator_move, 5),
+    "topic grown": (growth, 2),
+}
+"""Each fault by its name, and its weight when one is drawn."""
+
+
+def draw(arena: Arena, names: Sequence[str] = tuple(FAULTS)) -> tuple[str, Started] | None:
+    """Draws faults until one can be had; None if none of ten can."""
+    weights = [FAULTS[name][1] for name in names]
+    for name in arena.chance.choices(names, weights, k=10):
+        if (started := FAULTS[name][0](arena)) is not None:
+            return name, started
+    return None

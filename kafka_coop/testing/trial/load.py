@@ -1,0 +1,89 @@
+"""A steady stream of records, and where it ended."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+from typing import Final, Self
+
+from confluent_kafka import Producer
+
+_TICK: Final = 0.01
+_FLUSH_SECONDS: Final = 60.0
+
+
+class Load:
+    """Produces for as long as the ``with`` block runs, to all partitions in turns.
+
+    Args:
+        bootstrap: The brokers.
+        topic: Where to.
+        partitions: How many the topic has; may grow, see `widen`.
+        rate: Records a second in all.
+    """
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int, rate: int) -> None:
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "linger.ms": 2,
+                "enable.idempotence": True,  # a broker's restart repeats no record
+                "message.timeout.ms": 120_000,
+                "log_level": 0,
+            }
+        )
+        self._topic = topic
+        self._partitions = partitions
+        self._rate = rate
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._failed: list[str] = []
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def widen(self, partitions: int) -> None:
+        """From now on to more partitions."""
+        self._partitions = partitions
+
+    def stop(self) -> None:
+        """Ends, and waits until the brokers have all of it. A second call does nothing.
+
+        Raises:
+            RuntimeError: They did not take all of it.
+        """
+        if self._stop.is_set():
+            return
+        self._stop.set()
+        self._thread.join()
+        left = self._producer.flush(_FLUSH_SECONDS)
+        if left or self._failed:
+            raise RuntimeError(f"{left} records were not taken; {self._failed[:3]}")
+
+    def _run(self) -> None:
+        began, sent = time.monotonic(), 0
+        while not self._stop.wait(_TICK):
+            due = int((time.monotonic() - began) * self._rate)
+            for number in range(sent, due):
+                self._producer.produce(
+                    self._topic,
+                    str(number),
+                    partition=number % self._partitions,
+                    on_delivery=self._delivered,
+                )
+            sent = due
+            self._producer.poll(0)
+
+    def _delivered(self, error: object, _: object) -> None:
+        if error is not None:
+            self._failed.append(str(error))

@@ -1,0 +1,295 @@
+"""One Python member of a trial: ``python -m kafka_coop.testing.trial.member '{"client": …}'``.
+
+Reads until its standard input ends, then closes its consumer; SIGTERM does the same. A record
+counts as processed when its line is in the journal, which is before its offset can be committed.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import struct
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol, Self, TypeAlias
+
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from prometheus_client import CollectorRegistry
+
+from kafka_coop.consumer import CoopConsumer
+from kafka_coop.testing.trial.journal import Journal, Kind
+
+Client: TypeAlias = Literal["ours", "confluent", "kafka-python", "java"]
+
+_POLL: Final = 0.05
+_BATCH: Final = 200
+_COMMIT_INTERVAL_MS: Final = 200
+_GENERATION: Final = struct.Struct("=i")
+_GENERATION_AT: Final = len(b"CGMDv2:")
+_TRANSACTION_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What a member is to do.
+
+    Attributes:
+        strategies: Assignment strategies by their names on the wire.
+        config: Further settings, in librdkafka's names.
+        output: Where each record is copied to in transactions; ours alone. Empty: nowhere.
+    """
+
+    client: Client
+    name: str
+    bootstrap: str
+    group: str
+    topic: str
+    journal: str
+    strategies: list[str]
+    config: dict[str, Any] = field(default_factory=dict)
+    output: str = ""
+
+    def to_json(self) -> str:
+        """For a command line."""
+        return json.dumps({name: getattr(self, name) for name in self.__slots__})
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The inverse."""
+        return cls(**json.loads(text))
+
+
+class _Runner(Protocol):
+    def step(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _Librdkafka:
+    """Ours and confluent-kafka's: one interface."""
+
+    def __init__(self, job: Job, journal: Journal) -> None:
+        config = {
+            "bootstrap.servers": job.bootstrap,
+            "group.id": job.group,
+            "client.id": job.name,
+            "auto.offset.reset": "earliest",
+            "partition.assignment.strategy": ",".join(job.strategies),
+            "auto.commit.interval.ms": _COMMIT_INTERVAL_MS,
+            "enable.auto.commit": not job.output,
+            "fetch.wait.max.ms": 100,
+            "log_level": 0,
+            **job.config,
+        }
+        self._journal = journal
+        self._consumer: Any
+        # confluent's stores an offset before its record is processed, unless told not to.
+        self._store = job.client == "confluent"
+        if self._store:
+            self._consumer = Consumer({**config, "enable.auto.offset.store": False})
+        else:
+            self._consumer = CoopConsumer(config, registry=CollectorRegistry())
+        self._copier = _Copier(job, self._consumer) if job.output else None
+        self._consumer.subscribe(
+            [job.topic],
+            on_assign=self._told("A"),
+            on_revoke=self._told("V"),
+            on_lost=self._told("L"),
+        )
+
+    def _told(self, kind: Kind) -> Callable[[Any, list[Any]], None]:
+        def note(consumer: Any, partitions: list[Any]) -> None:
+            generation = _generation(consumer.consumer_group_metadata())
+            self._journal.callback(kind, generation, (p.partition for p in partitions))
+
+        return note
+
+    def step(self) -> None:
+        try:
+            self._process(self._read())
+        except KafkaException as error:
+            self._journal.note("E", str(error))
+
+    def _read(self) -> list[Message]:
+        if self._copier is not None:  # a transaction for each record would be slow
+            found: list[Message] = self._consumer.consume(_BATCH, _POLL)
+            return found
+        message = self._consumer.poll(_POLL)
+        return [] if message is None else [message]
+
+    def _process(self, messages: list[Message]) -> None:
+        records = []
+        for message in messages:
+            if (error := message.error()) is not None:
+                self._journal.note("E", str(error))
+            else:
+                records.append(message)
+        if not records:
+            return
+        if self._copier is not None and not self._copier.copy(records):
+            return  # taken back, and read again
+        self._journal.records((m.partition(), m.offset()) for m in records)  # type: ignore[misc]  # known
+        if self._store:
+            for message in records:
+                self._consumer.store_offsets(message=message)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class _Copier:
+    """Consume, transform, produce: records and offsets in one transaction (KIP-447)."""
+
+    def __init__(self, job: Job, consumer: Any) -> None:
+        self._consumer = consumer
+        self._output = job.output
+        self._settings = {
+            "bootstrap.servers": job.bootstrap,
+            "transactional.id": f"{job.group}-{job.name}",
+            "transaction.timeout.ms": 10_000,
+            "log_level": 0,
+        }
+        self._producer: Producer | None = None
+
+    def copy(self, records: list[Message]) -> bool:
+        """Copies them; False where the transaction failed and the records will come again."""
+        try:
+            producer = self._ready()
+            producer.begin_transaction()
+            for message in records:
+                value = json.dumps([message.partition(), message.offset()])
+                producer.produce(self._output, value)
+            positions = self._consumer.position(self._consumer.assignment())
+            producer.send_offsets_to_transaction(
+                [p for p in positions if p.offset >= 0],
+                self._consumer.consumer_group_metadata(),
+                _TRANSACTION_SECONDS,
+            )
+            _commit(producer)
+        except KafkaException as error:
+            self._recover(error)
+            return False
+        return True
+
+    def _ready(self) -> Producer:
+        if self._producer is None:
+            producer = Producer(self._settings)
+            producer.init_transactions(_TRANSACTION_SECONDS)
+            self._producer = producer
+        return self._producer
+
+    def _recover(self, error: KafkaException) -> None:
+        """Aborts, or fences what is in doubt; then on from the committed offsets."""
+        try:
+            if self._producer is not None and error.args[0].txn_requires_abort():
+                self._producer.abort_transaction(_TRANSACTION_SECONDS)
+            else:
+                self._producer = None  # fatal, or its outcome unknown
+                self._ready()  # settles the old one's last transaction, one way or the other
+            owned = self._consumer.assignment()
+            for where in self._consumer.committed(owned, timeout=_TRANSACTION_SECONDS):
+                offset = max(where.offset, 0)  # nothing committed yet: from the first record
+                self._consumer.seek(TopicPartition(where.topic, where.partition, offset))
+        except KafkaException as again:
+            # Nothing may be delivered from a position that is in doubt: a new process is sure.
+            raise SystemExit(f"{error}, then {again}") from again
+
+
+def _commit(producer: Producer) -> None:
+    """Until the outcome is known: a commit that timed out may have happened."""
+    while True:
+        try:
+            producer.commit_transaction(_TRANSACTION_SECONDS)
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                raise
+        else:
+            return
+
+
+def _generation(metadata: object) -> int:
+    """Librdkafka's serialised group metadata; None before the first join."""
+    if not isinstance(metadata, bytes):
+        return -1
+    return int(_GENERATION.unpack_from(metadata, _GENERATION_AT)[0])
+
+
+class _KafkaPython:
+    """kafka-python's consumer."""
+
+    def __init__(self, job: Job, journal: Journal) -> None:
+        import kafka  # type: ignore[import-not-found,import-untyped,unused-ignore]  # noqa: PLC0415  # optional
+        from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor  # type: ignore[import-not-found,import-untyped,unused-ignore]  # noqa: PLC0415  # optional
+        from kafka.coordinator.assignors.range import RangePartitionAssignor  # type: ignore[import-not-found,import-untyped,unused-ignore]  # noqa: PLC0415  # optional
+
+        strategies = {
+            "range": RangePartitionAssignor,
+            "cooperative-sticky": CooperativeStickyAssignor,
+        }
+        config = {k.replace(".", "_"): v for k, v in job.config.items()}
+        self._journal = journal
+        self._consumer = kafka.KafkaConsumer(
+            bootstrap_servers=job.bootstrap.split(","),
+            group_id=job.group,
+            client_id=job.name,
+            auto_offset_reset="earliest",
+            partition_assignment_strategy=[strategies[s] for s in job.strategies],
+            auto_commit_interval_ms=_COMMIT_INTERVAL_MS,
+            fetch_max_wait_ms=100,
+            **config,
+        )
+        runner = self
+
+        class Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # untyped
+            def on_partitions_revoked(self, revoked: Any) -> None:
+                runner.told("V", revoked)
+
+            def on_partitions_assigned(self, assigned: Any) -> None:
+                runner.told("A", assigned)
+
+            def on_partitions_lost(self, lost: Any) -> None:
+                runner.told("L", lost)
+
+        self._consumer.subscribe([job.topic], listener=Listener())
+
+    def told(self, kind: Kind, partitions: Iterable[Any]) -> None:
+        generation = self._consumer._coordinator._generation.generation_id  # noqa: SLF001  # no other way
+        self._journal.callback(kind, generation, (p.partition for p in partitions))
+
+    def step(self) -> None:
+        for records in self._consumer.poll(timeout_ms=int(_POLL * 1000)).values():
+            self._journal.records((r.partition, r.offset) for r in records)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def main() -> None:
+    """Runs one member."""
+    job = Job.from_json(sys.argv[1])
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the trial's to answer
+
+    def until_input_ends() -> None:
+        sys.stdin.read()
+        stop.set()
+
+    threading.Thread(target=until_input_ends, daemon=True).start()
+    journal = Journal(Path(job.journal))
+    runner: _Runner = (
+        _KafkaPython(job, journal) if job.client == "kafka-python" else _Librdkafka(job, journal)
+    )
+    journal.note("S")
+    while not stop.is_set():
+        runner.step()
+    runner.close()
+    journal.note("X")
+    journal.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,355 @@
+"""A group under random faults, then judged.
+
+    run="python -m kafka_coop.testing.trial.run"
+    $run --faults 1000 --minutes 60 --members 20 --result long.json
+    $run --faults 30 --minutes 2 --members 6 --result short.json
+    $run --faults 30 --minutes 2 --members 6 --transactions --result exactly-once.json
+
+Three brokers from their jars, each behind a proxy; members of ours, each a process, under load.
+Ends with status 1 where a partition had two owners, a record was lost, or (with --transactions)
+the output differs from the input. `report.py` makes docs/RELIABILITY.md of the results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import itertools
+import json
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from confluent_kafka import Consumer, TopicPartition
+
+from kafka_coop.testing.cluster import KafkaCluster, wait_until
+from kafka_coop.testing.local import LocalKafka
+from kafka_coop.testing.trial.crew import Crew
+from kafka_coop.testing.trial.faults import FAULTS, Arena, draw
+from kafka_coop.testing.trial.load import Load
+from kafka_coop.testing.trial.verdict import Tenure, judge
+
+_LOOK: Final = 0.5
+_SETTLING: Final = timedelta(minutes=4)
+_NANO: Final = 1_000_000_000
+SAFE: Final = {"min.insync.replicas": "2", "transaction.state.log.min.isr": "2"}
+"""What a broker acknowledged must be on two: one of three may die at any time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is to be done.
+
+    Attributes:
+        faults: How many, in that time.
+        only: Names of `FAULTS`; empty: all.
+        rate: Records a second.
+    """
+
+    faults: int
+    lasting: timedelta
+    members: int
+    seed: int = 1
+    partitions: int = 24
+    rate: int = 200
+    session: timedelta = timedelta(seconds=6)
+    transactions: bool = False
+    only: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Injected:
+    """A fault that was.
+
+    Attributes:
+        at: Monotonic nanoseconds.
+        unowned: Seconds that a partition was at most without an owner, from this fault on until
+            the next; None: never.
+    """
+
+    at: int
+    name: str
+    what: str
+    unowned: float | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Result:
+    """What became of it."""
+
+    plan: dict[str, Any]
+    faults: list[Injected] = field(default_factory=list)
+    processes: int = 0
+    produced: int = 0
+    processed: int = 0
+    repeated: int = 0
+    handovers: int = 0
+    lost: int = 0
+    overlaps: list[str] = field(default_factory=list)
+    strays: int = 0
+    late: int = 0
+    in_hand: int = 0
+    """How many late records a stop may explain: one that was in hand each time."""
+    copied: int | None = None
+    copied_twice: int | None = None
+    never_copied: int | None = None
+    failed: list[str] = field(default_factory=list)
+
+    @property
+    def sound(self) -> bool:
+        """One owner at a time, nothing lost; with transactions: nothing twice."""
+        return not (
+            self.failed
+            or self.overlaps
+            or self.strays
+            or self.lost
+            or self.late > self.in_hand
+            or self.copied_twice
+            or self.never_copied
+        )
+
+
+def run(
+    plan: Plan, folder: Path, kafka: LocalKafka, say: Callable[[str], object] = lambda _: None
+) -> Result:
+    """Carries a plan out on a cluster of three with proxies.
+
+    Args:
+        plan: What is to be done.
+        folder: For the journals: existing, empty.
+        kafka: The cluster, with the properties `SAFE`.
+        say: Is told of each fault.
+
+    Raises:
+        TimeoutError: The group did not settle afterwards. What is in `folder` says more.
+    """
+    result = Result(
+        plan={**asdict(plan), "lasting": str(plan.lasting), "session": str(plan.session)}
+    )
+    topic = f"trial-{time.time_ns()}"
+    output = f"{topic}-out" if plan.transactions else ""
+    kafka.create_topic(topic, partitions=plan.partitions, replication_factor=3)
+    if output:
+        kafka.create_topic(output, partitions=3, replication_factor=3)
+    config = {
+        "session.timeout.ms": plan.session // timedelta(milliseconds=1),
+        "topic.metadata.refresh.interval.ms": 1000,
+    }
+    with (
+        Crew(kafka.bootstrap_servers, topic, topic, folder, config) as crew,
+        Load(kafka.admin_servers, topic, plan.partitions, plan.rate) as load,
+    ):
+        arena = Arena(
+            kafka=kafka,
+            crew=crew,
+            load=load,
+            chance=random.Random(plan.seed),  # noqa: S311  # chance, no secret
+            session=plan.session,
+            partitions=plan.partitions,
+            most_partitions=2 * plan.partitions,
+            output=output,
+        )
+        for _ in range(plan.members):
+            arena.recruit()
+        _until_whole(arena)
+        injected = _torment(plan, arena, result, say)
+        say("settling")
+        _until_whole(arena)
+        load.stop()
+        ends = kafka.end_offsets(topic)
+        if output:
+            _compare(kafka, output, ends, result)
+        else:
+            _until_read(arena, ends)
+        for name in crew.running:
+            crew.close(name)
+        _judge(arena, ends, injected, result)
+    return result
+
+
+def _torment(
+    plan: Plan, arena: Arena, result: Result, say: Callable[[str], object]
+) -> list[Injected]:
+    pace = plan.lasting.total_seconds() / plan.faults
+    began, numbers = time.monotonic(), itertools.count()
+    ends: list[tuple[float, int, Callable[[], object]]] = []
+    injected: list[Injected] = []
+    while len(injected) < plan.faults:
+        due = began + len(injected) * pace
+        while ends and ends[0][0] <= max(due, time.monotonic()):
+            _wait_until(ends[0][0])
+            heapq.heappop(ends)[2]()
+        _wait_until(due)
+        _mourn(arena, result)
+        at = time.monotonic_ns()
+        if (drawn := draw(arena, plan.only or tuple(FAULTS))) is None:
+            began += pace  # nothing can be had now: everything else is later
+            continue
+        name, started = drawn
+        injected.append(Injected(at=at, name=name, what=started.what))
+        say(f"{len(injected)} {name}: {started.what}")
+        heapq.heappush(
+            ends, (at / _NANO + started.ends.total_seconds(), next(numbers), started.end)
+        )
+    while ends:
+        _wait_until(ends[0][0])
+        heapq.heappop(ends)[2]()
+    return injected
+
+
+def _wait_until(moment: float) -> None:
+    time.sleep(max(0.0, moment - time.monotonic()))
+
+
+def _mourn(arena: Arena, result: Result) -> None:
+    """A member that ended by itself: with transactions in doubt it may; else it has failed."""
+    for name in arena.crew.deserters():
+        arena.crew.killed[name] = time.monotonic_ns()
+        words = arena.crew.last_words(name)
+        if not arena.output:
+            result.failed.append(f"{name}: {words[-500:]}")
+        arena.recruit()
+
+
+def _until_whole(arena: Arena) -> None:
+    def whole() -> bool:
+        time.sleep(_LOOK)  # reading all journals takes a while: not all the time
+        owned = [arena.crew.owned(name) for name in arena.crew.running]
+        counts = sum(map(len, owned))
+        return all(owned) and counts == arena.partitions == len(set().union(*owned))
+
+    wait_until(whole, "the group does not settle", _SETTLING)
+
+
+def _until_read(arena: Arena, ends: Mapping[int, int]) -> None:
+    def read() -> bool:
+        time.sleep(_LOOK)
+        seen = {
+            (e.partitions[0], e.offset)
+            for events in arena.crew.journals().values()
+            for e in events
+            if e.kind == "R"
+        }
+        return len(seen) >= sum(ends.values())
+
+    try:
+        wait_until(read, "not all was read", _SETTLING)
+    except TimeoutError:
+        return  # the judge says what
+
+
+def _compare(kafka: KafkaCluster, output: str, ends: Mapping[int, int], result: Result) -> None:
+    """Exactly once, end to end: what read_committed sees is the input."""
+    wanted = {(p, o) for p, end in ends.items() for o in range(end)}
+    seen: dict[tuple[int, int], int] = {}
+    settings = {
+        "bootstrap.servers": kafka.admin_servers,
+        "group.id": f"{output}-reader",
+        "isolation.level": "read_committed",
+        "enable.auto.commit": False,
+    }
+    with Consumer(settings) as reader:
+        reader.assign([TopicPartition(output, p, 0) for p in range(3)])
+        quiet_since = time.monotonic()
+        # Transactions of the killed are aborted after ten seconds; then a while of nothing new.
+        while time.monotonic() - quiet_since < (20 if seen.keys() >= wanted else 90):
+            for message in reader.consume(1000, 1.0):
+                if (value := message.value()) is None or message.error() is not None:
+                    continue
+                partition, offset = json.loads(value)
+                seen[partition, offset] = seen.get((partition, offset), 0) + 1
+                quiet_since = time.monotonic()
+    result.copied = sum(seen.values())
+    result.copied_twice = sum(times - 1 for times in seen.values())
+    result.never_copied = len(wanted - seen.keys())
+
+
+def _judge(
+    arena: Arena, ends: Mapping[int, int], injected: Sequence[Injected], result: Result
+) -> None:
+    journals = arena.crew.journals()
+    verdict = judge(journals, ends, killed=arena.crew.killed)
+    result.processes = len(journals)
+    result.produced, result.processed = verdict.produced, verdict.processed
+    result.repeated, result.handovers = verdict.repeated, verdict.handovers
+    result.overlaps = [str(o) for o in verdict.overlaps]
+    result.strays, result.late = len(verdict.strays), len(verdict.late)
+    result.in_hand = sum("paused" in fault.name for fault in injected)
+    # With transactions a kill between commit and journal leaves no line: the output is judged.
+    result.lost = 0 if arena.output else len(verdict.lost)
+    gaps = list(unowned(arena.crew.tenures()))
+    moments = [fault.at for fault in injected[1:]] + [time.monotonic_ns()]
+    for fault, until in zip(injected, moments, strict=True):
+        longest = max((b - a for a, b in gaps if fault.at <= a < until), default=None)
+        result.faults.append(
+            Injected(
+                at=fault.at,
+                name=fault.name,
+                what=fault.what,
+                unowned=None if longest is None else longest / _NANO,
+            )
+        )
+
+
+def unowned(tenures: Sequence[Tenure]) -> list[tuple[int, int]]:
+    """When a partition had no owner between two: from and until."""
+    lines: dict[int, list[Tenure]] = {}
+    for tenure in sorted(tenures, key=lambda t: t.start):
+        lines.setdefault(tenure.partition, []).append(tenure)
+    found = []
+    for line in lines.values():
+        until = line[0].end
+        for tenure in line[1:]:
+            if tenure.start > until:
+                found.append((until, tenure.start))
+            until = max(until, tenure.end)
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a plan. Returns the exit status."""
+    parser = argparse.ArgumentParser(prog="kafka_coop.testing.trial.run")
+    parser.add_argument("--faults", type=int, default=30, help="how many (default: 30)")
+    parser.add_argument("--minutes", type=float, default=2.0, help="in how long (default: 2)")
+    parser.add_argument("--members", type=int, default=6, help="of the group (default: 6)")
+    parser.add_argument("--seed", type=int, default=1, help="of chance (default: 1)")
+    parser.add_argument("--rate", type=int, default=200, help="records a second (default: 200)")
+    parser.add_argument("--transactions", action="store_true", help="copy exactly once")
+    parser.add_argument("--journals", type=Path, help="keep the journals in this new folder")
+    parser.add_argument("--result", type=Path, help="write what became of it, as JSON")
+    given = parser.parse_args(arguments)
+    plan = Plan(
+        faults=given.faults,
+        lasting=timedelta(minutes=given.minutes),
+        members=given.members,
+        seed=given.seed,
+        rate=given.rate,
+        transactions=given.transactions,
+    )
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # all is ended then
+    with ExitStack() as stack:
+        if given.journals:
+            folder = given.journals
+            folder.mkdir(parents=True)
+        else:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        kafka = stack.enter_context(LocalKafka(brokers=3, proxied=True, properties=SAFE))
+        result = run(plan, folder, kafka, lambda text: sys.stderr.write(f"{text}\n"))
+    text = json.dumps(asdict(result), indent=1)
+    if given.result:
+        given.result.write_text(text + "\n")
+    summary = {k: v for k, v in asdict(result).items() if k != "faults"}
+    sys.stdout.write(json.dumps(summary, indent=1) + "\n")
+    return 0 if result.sound else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,216 @@
+"""The judge: from the journals alone, who owned what, and what became of the records. Pure."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kafka_coop.testing.trial.journal import Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenure:
+    """A partition's ownership by one member, from on_assign's call to on_revoke's return.
+
+    Attributes:
+        start, end: Monotonic nanoseconds. Open ends are the member's last line, or its kill.
+        fenced: It ended by on_lost, by a kill or in a suspension: the group had gone on before
+            this member knew, and its last moments are not ownership.
+        generation: In which it began.
+    """
+
+    member: str
+    partition: int
+    start: int
+    end: int
+    fenced: bool
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlap:
+    """Two owners at once."""
+
+    first: Tenure
+    second: Tenure
+
+    def __str__(self) -> str:
+        over = (self.first.end - self.second.start) / 1e6
+        return (
+            f"partition {self.first.partition}: {self.first.member} had it for {over:.1f} ms more"
+            f" when {self.second.member} got it"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What the journals prove.
+
+    Attributes:
+        overlaps: Two owners at once; empty: never.
+        strays: Records that a member processed while it did not own their partition, by what its
+            callbacks had told it.
+        late: Records processed after another member had processed a later offset of the same
+            partition and before it gave the partition up: a zombie's work.
+        lost: (partition, offset) of every record that nobody processed.
+        produced, processed: How many there were, and how many were processed at least once.
+        repeated: How many times a record was processed beyond the first.
+        handovers: How often a partition went from one member to another.
+    """
+
+    overlaps: tuple[Overlap, ...]
+    strays: tuple[tuple[str, Event], ...]
+    late: tuple[tuple[str, Event], ...]
+    lost: tuple[tuple[int, int], ...]
+    produced: int
+    processed: int
+    repeated: int
+    handovers: int
+
+    @property
+    def sound(self) -> bool:
+        """One owner at a time, and nothing lost."""
+        return not (self.overlaps or self.strays or self.late or self.lost)
+
+    def __str__(self) -> str:
+        told = [str(o) for o in self.overlaps[:5]]
+        told += [f"{who} processed {e} without owning it" for who, e in self.strays[:5]]
+        told += [f"{who} processed {e} after its successor" for who, e in self.late[:5]]
+        told += [f"lost: {self.lost[:5]} of {len(self.lost)}"] if self.lost else []
+        counts = f"{self.processed} of {self.produced} processed, {self.repeated} repeats"
+        return "; ".join([counts, *told])
+
+
+def judge(
+    journals: Mapping[str, Sequence[Event]],
+    end_offsets: Mapping[int, int],
+    *,
+    killed: Mapping[str, int] | None = None,
+) -> Verdict:
+    """Judges a trial.
+
+    Args:
+        journals: Each member's events, in its order.
+        end_offsets: For each partition, how many records were produced to it.
+        killed: When members were killed, monotonic nanoseconds.
+    """
+    held = [t for name, events in journals.items() for t in tenures(name, events, killed or {})]
+    counts: dict[tuple[int, int], int] = {}
+    for events in journals.values():
+        for event in events:
+            if event.kind == "R":
+                place = (event.partitions[0], event.offset)
+                counts[place] = counts.get(place, 0) + 1
+    wanted = {(p, o) for p, end in end_offsets.items() for o in range(end)}
+    return Verdict(
+        overlaps=tuple(_overlaps(held)),
+        strays=tuple((n, e) for n, events in journals.items() for e in _strays(events)),
+        late=tuple(_late(journals)),
+        lost=tuple(sorted(wanted - counts.keys())),
+        produced=len(wanted),
+        processed=len(wanted & counts.keys()),
+        repeated=sum(times - 1 for times in counts.values()),
+        handovers=_handovers(held),
+    )
+
+
+def tenures(member: str, events: Sequence[Event], killed: Mapping[str, int]) -> list[Tenure]:
+    """What a member owned, by its callbacks."""
+    open_: dict[int, Event] = {}
+    done = []
+
+    def end(partition: int, at: int, *, fenced: bool) -> None:
+        if (begun := open_.pop(partition, None)) is not None:
+            done.append(
+                Tenure(
+                    member=member,
+                    partition=partition,
+                    start=begun.at,
+                    end=at,
+                    fenced=fenced,
+                    generation=begun.generation,
+                )
+            )
+
+    for event in events:
+        for partition in event.partitions:
+            if event.kind == "A":
+                end(partition, event.at, fenced=False)
+                open_[partition] = event
+            elif event.kind in "VL":
+                end(partition, event.at, fenced=event.kind == "L")
+        if event.kind == "X":
+            for partition in tuple(open_):
+                end(partition, event.at, fenced=False)
+    last = killed.get(member, events[-1].at if events else 0)
+    for partition in tuple(open_):
+        end(partition, last, fenced=member in killed)
+    return done
+
+
+def _by_partition(held: Sequence[Tenure]) -> list[list[Tenure]]:
+    found: dict[int, list[Tenure]] = {}
+    for tenure in sorted(held, key=lambda t: t.start):
+        found.setdefault(tenure.partition, []).append(tenure)
+    return list(found.values())
+
+
+def _overlaps(held: Sequence[Tenure]) -> list[Overlap]:
+    """A tenure that was fenced may be overlapped: its owner had not heard yet."""
+    found = []
+    for line in _by_partition(held):
+        latest: Tenure | None = None
+        for tenure in line:
+            if latest is not None and tenure.start < latest.end and tenure.member != latest.member:
+                found.append(Overlap(first=latest, second=tenure))
+            if not tenure.fenced and (latest is None or tenure.end > latest.end):
+                latest = tenure
+    return found
+
+
+def _handovers(held: Sequence[Tenure]) -> int:
+    return sum(
+        a.member != b.member for line in _by_partition(held) for a, b in itertools.pairwise(line)
+    )
+
+
+def _strays(events: Sequence[Event]) -> list[Event]:
+    owned: set[int] = set()
+    found = []
+    for event in events:
+        if event.kind == "A":
+            owned |= {*event.partitions}
+        elif event.kind in "VL":
+            owned -= {*event.partitions}
+        elif event.kind == "R" and not owned >= {*event.partitions}:
+            found.append(event)
+    return found
+
+
+def _late(journals: Mapping[str, Sequence[Event]]) -> list[tuple[str, Event]]:
+    """Records of a zombie: after a successor has begun on the partition, in the same tenure.
+
+    Offsets say so where clocks can't: a successor starts at the committed offset, so a record
+    that the old owner processes later in time, from a tenure begun earlier, is one that two
+    members were at.
+    """
+    lines: dict[int, list[tuple[int, str, Event, int]]] = {}
+    for name, events in journals.items():
+        since: dict[int, int] = {}
+        for event in events:
+            if event.kind == "A":
+                since.update(dict.fromkeys(event.partitions, event.at))
+            elif event.kind == "R":
+                (partition,) = event.partitions
+                begun = since.get(partition, event.at)
+                lines.setdefault(partition, []).append((event.at, name, event, begun))
+    found = []
+    for line in lines.values():
+        newest, owner = -1, ""
+        for _, name, event, begun in sorted(line, key=lambda entry: entry[0]):
+            if begun < newest and name != owner:
+                found.append((name, event))
+            elif begun > newest:
+                newest, owner = begun, name
+    return found

@@ -1,0 +1,76 @@
+"""Groups of ours, confluent-kafka's, Java's and kafka-python's members, led by each of them.
+
+Who joins an empty group first leads it until it leaves. Everyone journals; the judge reads the
+journals of all, and nothing else.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mixed_support import trial
+
+from kafka_coop.testing.cluster import KafkaCluster
+from kafka_coop.testing.trial.crew import CLIENTS
+from kafka_coop.testing.trial.member import Client
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
+
+MOST_GENERATIONS = 8
+"""A change of the roster is at most a round, a follow-up, and one of either for a late comer."""
+
+
+def led_by(leader: Client) -> list[Client]:
+    return [leader, *(client for client in CLIENTS if client != leader)]
+
+
+@pytest.mark.parametrize("leader", CLIENTS)
+def test_cooperative_members_share_a_group_whoever_leads(
+    kafka: KafkaCluster, tmp_path: Path, leader: Client
+) -> None:
+    clients = led_by(leader)
+    with trial(kafka, tmp_path) as group:
+        for number, client in enumerate(clients, 1):
+            before = group.generation()
+            group.start(client, client)
+            group.until_shared(*clients[:number])
+            assert group.generation() - before <= MOST_GENERATIONS
+        before = group.generation()
+        group.close(clients[1])
+        group.until_shared(clients[0], *clients[2:])
+        group.kill(clients[2])
+        group.until_shared(clients[0], clients[3])
+        group.start("late", clients[1])
+        group.until_shared(clients[0], clients[3], "late")
+        assert group.generation() - before <= 3 * MOST_GENERATIONS
+        group.until_read()
+        verdict = group.verdict()
+        assert verdict.sound, str(verdict)
+        # A cooperative member that keeps a partition is never told to give it up.
+        kept = group.events("ours")
+        assert not [e for e in kept if e.kind == "L"]
+
+
+@pytest.mark.parametrize(
+    "leader",
+    [
+        "ours",
+        "java",
+        pytest.param("confluent", marks=pytest.mark.slow),
+        pytest.param("kafka-python", marks=pytest.mark.slow),
+    ],
+)
+def test_eager_members_share_a_group_whoever_leads(
+    kafka: KafkaCluster, tmp_path: Path, leader: Client
+) -> None:
+    clients = led_by(leader)
+    with trial(kafka, tmp_path) as group:
+        for number, client in enumerate(clients, 1):
+            group.start(client, client, ["range"])
+            group.until_shared(*clients[:number])
+        group.close(clients[1])
+        group.until_shared(clients[0], *clients[2:])
+        group.until_read()
+        verdict = group.verdict()
+        assert verdict.sound, str(verdict)

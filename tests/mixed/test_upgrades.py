@@ -1,0 +1,173 @@
+"""docs/UPGRADING.md, carried out: its tables are read, each step is taken under load."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError
+from integration_support import Member, code, members, shared, unique, until
+from mixed_support import Trial, trial
+
+from kafka_coop.testing.cluster import KafkaCluster
+from kafka_coop.testing.trial.member import Client
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
+
+RUNBOOK = (Path(__file__).parents[2] / "docs" / "UPGRADING.md").read_text()
+STEP = re.compile(r"\| (\d) \| (?:is restarted|is replaced by ([\w-]+).*?) +\| `([\w,-]+)` \|")
+STEPS = {int(n): (to, strategies.split(",")) for n, to, strategies in STEP.findall(RUNBOOK)}
+MEMBERS = 2
+
+
+def test_the_runbook_is_understood() -> None:
+    assert [*STEPS] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert STEPS[1] == ("kafka_coop", ["cooperative-sticky", "range"])
+    assert STEPS[8] == ("confluent-kafka", ["range"])
+
+
+@pytest.mark.parametrize("origin", ["confluent", pytest.param("java", marks=pytest.mark.slow)])
+def test_up_and_down_again_under_load(kafka: KafkaCluster, tmp_path: Path, origin: Client) -> None:
+    with trial(kafka, tmp_path) as group:
+        roster = [f"0-{n}" for n in range(MEMBERS)]
+        for name in roster:
+            group.start(name, origin, ["range"])
+        group.until_shared(*roster)
+        for step, (replaced_by, strategies) in STEPS.items():
+            client: Client = "ours" if replaced_by != "confluent-kafka" else origin
+            roll(group, step, roster, client, strategies)
+        group.until_read()
+        verdict = group.verdict()
+        assert verdict.sound, str(verdict)
+        assert not [e for j in group.journals().values() for e in j if e.kind in "EL"]
+
+
+def roll(group: Trial, step: int, roster: list[str], client: Client, strategies: list[str]) -> None:
+    """One rolling bounce: member by member, and the group is whole after each."""
+    for place, old in enumerate(tuple(roster)):
+        group.close(old)
+        roster[place] = f"{step}-{place}"
+        group.start(roster[place], client, strategies)
+        group.until_shared(*roster)
+
+
+# --- the wrong order -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("group_on", "newcomer"),
+    [("range", "cooperative-sticky"), ("cooperative-sticky", "range")],
+)
+def test_a_step_left_out_is_refused_and_explained(
+    kafka: KafkaCluster, group_on: str, newcomer: str
+) -> None:
+    topic, group = unique("t"), unique("g")
+    kafka.create_topic(topic, partitions=2)
+    one = Member(kafka, group, topic, partition_assignment_strategy=group_on)
+    with members(one):
+        shared(topic, 2, one)
+        other = Member(kafka, group, topic, partition_assignment_strategy=newcomer)
+        with members(other):
+            until(lambda: bool(other.raised), one, other)
+            assert code(other.raised[0]) == KafkaError.INCONSISTENT_GROUP_PROTOCOL
+            assert "in two steps" in str(other.raised[0])
+            assert one.owned == ((topic, 0), (topic, 1))
+            assert not one.raised
+
+
+@pytest.mark.parametrize(
+    ("others", "mine", "said"),
+    [
+        ("range", "cooperative-sticky,range", "runs on 'range', not on 'cooperative-sticky'"),
+        (
+            "cooperative-sticky,range",
+            "cooperative-sticky,range",
+            "gives everything up in each rebalance, for it also lists range",
+        ),
+        (
+            "cooperative-sticky",
+            "constrained-cooperative-sticky,cooperative-sticky",
+            "runs on 'cooperative-sticky', not on 'constrained-cooperative-sticky'",
+        ),
+    ],
+)
+def test_a_step_not_finished_is_warned_of_once(
+    kafka: KafkaCluster, caplog: pytest.LogCaptureFixture, others: str, mine: str, said: str
+) -> None:
+    topic, group = unique("t"), unique("g")
+    kafka.create_topic(topic, partitions=2)
+    one = Member(kafka, group, topic, partition_assignment_strategy=others)
+    with members(one):
+        shared(topic, 2, one)
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "kafka_coop"):
+            other = Member(kafka, group, topic, partition_assignment_strategy=mine)
+            with members(other):
+                until(lambda: said in caplog.text, one, other)
+                shared(topic, 2, one, other)
+                caplog.clear()
+                one.consumer.enforce_rebalance("again")
+                generation = other.consumer._backend.metadata().generation
+                until(
+                    lambda: other.consumer._backend.metadata().generation > generation, one, other
+                )
+                shared(topic, 2, one, other)
+                assert said not in caplog.text
+
+
+def consumer_of_kip_848(kafka: KafkaCluster, group: str, topic: str) -> Consumer:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": group,
+            "group.protocol": "consumer",
+            "log_level": 0,
+        }
+    )
+    consumer.subscribe([topic])
+    return consumer
+
+
+def test_a_member_of_kip_848_cannot_take_our_group_over(kafka: KafkaCluster) -> None:
+    """Trap 34: the broker does not convert members that carry user data, and ours always do."""
+    topic, group = unique("t"), unique("g")
+    kafka.create_topic(topic, partitions=2)
+    ours = Member(kafka, group, topic)
+    with members(ours):
+        shared(topic, 2, ours)
+        told, errors = list(ours.told), []
+        with consumer_of_kip_848(kafka, group, topic) as theirs:
+
+            def refused() -> bool:
+                message = theirs.poll(0.01)
+                if message is not None and (error := message.error()) is not None:
+                    errors.append(error)
+                return bool(errors)
+
+            until(refused, ours)
+            assert not theirs.assignment()
+        assert errors[0].code() == KafkaError._FATAL
+        assert "group id does not exist" in errors[0].str()
+        assert ours.told == told
+
+
+def test_in_a_group_of_kip_848_the_broker_assigns_and_we_say_so(
+    kafka: KafkaCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic, group = unique("t"), unique("g")
+    kafka.create_topic(topic, partitions=4)
+    with consumer_of_kip_848(kafka, group, topic) as theirs:
+
+        def polled() -> int:
+            theirs.poll(0.01)
+            return len(theirs.assignment())
+
+        until(lambda: polled() == 4)
+        ours = Member(kafka, group, topic, session_timeout_ms=6000)
+        with members(ours), caplog.at_level(logging.WARNING, "kafka_coop"):
+            until(lambda: polled() == 2 and len(ours.owned) == 2, ours)
+            assert "the broker assigns partitions" in caplog.text
+            theirs.close()
+            shared(topic, 4, ours)

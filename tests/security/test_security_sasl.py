@@ -1,0 +1,255 @@
+"""Logins, rights and their ends, against a real broker: SASL_SSL, with an authorizer."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]  # hidden by its stubs
+from integration_support import PATIENCE, Member, code, members, unique, until
+from prometheus_client import generate_latest
+from security_support import (
+    AUTHORIZER,
+    CLIENT_SECRET,
+    MECHANISMS,
+    PASSWORD,
+    REAUTHENTICATION_MS,
+    Provider,
+    allow,
+    authority,
+    broker_sasl,
+    broker_tls,
+    make_scram_users,
+    pem,
+    provider,
+    stranger,
+)
+
+from kafka_coop.testing.local import LocalKafka
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300), pytest.mark.xdist_group("security")]
+
+GROUP = "guarded-group"
+TOPIC = "guarded-topic"
+TRANSACTION = "guarded-transaction"
+
+
+@pytest.fixture(scope="module")
+def oidc() -> Iterator[Provider]:
+    with provider() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def guarded(oidc: Provider) -> Iterator[LocalKafka]:
+    keys = f"{oidc.url}/keys"
+    with LocalKafka(
+        client_protocol="SASL_SSL",
+        properties=broker_tls(client_auth="none") | broker_sasl(keys) | AUTHORIZER,
+        jvm_options=[f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={keys}"],
+    ) as kafka:
+        make_scram_users(kafka)
+        kafka.create_topic(TOPIC, partitions=2)
+        group = (ResourceType.GROUP, GROUP, AclOperation.READ)
+        topic = (ResourceType.TOPIC, TOPIC, AclOperation.READ)
+        transaction = (ResourceType.TRANSACTIONAL_ID, TRANSACTION, AclOperation.WRITE)
+        allow(kafka, "reader", group, topic, transaction)
+        allow(kafka, "groupless", topic, transaction)
+        allow(kafka, "topicless", group)
+        publish(kafka, 0, 1)
+        yield kafka
+
+
+def publish(kafka: LocalKafka, *partitions: int) -> None:
+    """Behind the doors: the brokers' own listener asks for nothing."""
+    producer = Producer({"bootstrap.servers": kafka.admin_servers})
+    for partition in partitions:
+        producer.produce(TOPIC, b"value", partition=partition)
+    assert producer.flush(PATIENCE) == 0
+
+
+def login(oidc: Provider, mechanism: str = "PLAIN", user: str = "reader") -> dict[str, Any]:
+    tls = {"security.protocol": "SASL_SSL", "ssl.ca.pem": pem(authority().cert_pem)}
+    if mechanism != "OAUTHBEARER":
+        secrets = {"sasl.username": user, "sasl.password": PASSWORD}
+        return {**tls, "sasl.mechanism": mechanism, **secrets}
+    return {
+        **tls,
+        "sasl.mechanism": mechanism,
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.client.id": user,
+        "sasl.oauthbearer.client.secret": CLIENT_SECRET,
+        "sasl.oauthbearer.token.endpoint.url": f"{oidc.url}/token",
+    }
+
+
+def member(kafka: LocalKafka, security: dict[str, Any], group: str = GROUP, **more: Any) -> Member:
+    made = Member(kafka, group, session_timeout_ms=6000, **security, **more)
+    made.subscribe(TOPIC)
+    return made
+
+
+def everything_said(one: Member, caplog: pytest.LogCaptureFixture) -> str:
+    """Whatever an operator may see of a member."""
+    return "\n".join(
+        [
+            caplog.text,
+            repr(one.consumer),
+            repr(vars(one.consumer)),
+            *(repr(e) + str(e) for e in one.raised),
+            *(str(m.error()) for m in one.errors),
+            generate_latest(one.registry).decode(),
+        ]
+    )
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_each_mechanism_logs_in_again_before_its_time_is_up(
+    guarded: LocalKafka, oidc: Provider, caplog: pytest.LogCaptureFixture, mechanism: str
+) -> None:
+    """The broker cuts a connection that uses its login past connections.max.reauth.ms."""
+    oidc.life = 10.0 if mechanism == "OAUTHBEARER" else 300.0
+    before = len(oidc.issued)
+    publish(guarded, 0)
+    with caplog.at_level(logging.DEBUG):
+        one = member(guarded, login(oidc, mechanism))
+        with members(one):
+            until(lambda: len(one.owned) == 2 and bool(one.records), one)
+            offsets = [TopicPartition(TOPIC, 0, 1)]
+            for _ in range(3):
+                _outlive(one, REAUTHENTICATION_MS / 1000)
+                one.consumer.commit(offsets=offsets, asynchronous=False)
+            assert not one.raised
+            assert not one.calls("lost")
+            assert "the connection was cut" not in caplog.text, "it logged in anew instead"
+            said = everything_said(one, caplog)
+    for secret in (PASSWORD, CLIENT_SECRET, *oidc.issued):
+        assert secret not in said
+    if mechanism == "OAUTHBEARER":
+        assert len(oidc.issued) - before >= 2  # one for each ten seconds, at least
+
+
+def _outlive(one: Member, seconds: float) -> None:
+    """Polls for so long: the broker's clock is what is tested."""
+    deadline = time.monotonic() + seconds
+    until(lambda: time.monotonic() > deadline, one)
+
+
+# --- refused -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_wrong_secret_is_named_and_not_shown(
+    guarded: LocalKafka, oidc: Provider, caplog: pytest.LogCaptureFixture, mechanism: str
+) -> None:
+    wrong = "hunter-two-is-wrong"
+    key = "sasl.oauthbearer.client.secret" if mechanism == "OAUTHBEARER" else "sasl.password"
+    with caplog.at_level(logging.DEBUG):
+        one = member(guarded, {**login(oidc, mechanism), key: wrong})
+        with members(one):
+            until(lambda: bool(one.raised), one)
+            assert code(one.raised[0]) == KafkaError._AUTHENTICATION
+            assert wrong not in everything_said(one, caplog)
+
+
+def test_a_group_that_one_may_not_join(guarded: LocalKafka, oidc: Provider) -> None:
+    one = member(guarded, login(oidc, user="groupless"))
+    with members(one):
+        until(lambda: bool(one.raised), one)
+        assert code(one.raised[0]) == KafkaError.GROUP_AUTHORIZATION_FAILED
+        assert "grant READ on the group" in str(one.raised[0])
+
+
+def test_a_topic_that_one_may_not_read(guarded: LocalKafka, oidc: Provider) -> None:
+    one = member(guarded, login(oidc, user="topicless"))
+    with members(one):
+        until(lambda: bool(one.raised or one.errors), one)
+        codes = [code(e) for e in one.raised] + [e.code() for m in one.errors if (e := m.error())]
+        assert KafkaError.TOPIC_AUTHORIZATION_FAILED in codes
+
+
+def test_a_right_that_comes_later_is_used_without_a_restart(
+    guarded: LocalKafka, oidc: Provider
+) -> None:
+    group = unique("later")
+    one = member(guarded, login(oidc), group=group)
+    with members(one):
+        until(lambda: bool(one.raised), one)
+        assert code(one.raised[0]) == KafkaError.GROUP_AUTHORIZATION_FAILED
+        allow(guarded, "reader", (ResourceType.GROUP, group, AclOperation.READ))
+        until(lambda: len(one.owned) == 2, one)
+
+
+@pytest.mark.parametrize(
+    ("user", "transaction", "refusal"),
+    [
+        ("reader", "of-somebody-else", KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        ("groupless", TRANSACTION, KafkaError.GROUP_AUTHORIZATION_FAILED),
+        ("reader", TRANSACTION, None),
+    ],
+)
+def test_offsets_in_transactions_need_both_rights(
+    guarded: LocalKafka, oidc: Provider, user: str, transaction: str, refusal: int | None
+) -> None:
+    one = member(guarded, login(oidc), enable_auto_commit=False)
+    with members(one):
+        until(lambda: len(one.owned) == 2, one)
+        producer = Producer(
+            {
+                "bootstrap.servers": guarded.bootstrap_servers,
+                "transactional.id": transaction,
+                **login(oidc, user=user),
+                "log_level": 0,
+            }
+        )
+
+        def commit() -> None:
+            producer.init_transactions(PATIENCE)
+            producer.begin_transaction()
+            metadata = one.consumer.consumer_group_metadata()
+            producer.send_offsets_to_transaction([TopicPartition(TOPIC, 1, 1)], metadata, PATIENCE)
+            producer.commit_transaction(PATIENCE)
+
+        if refusal is None:
+            commit()
+            (found,) = one.consumer.committed([TopicPartition(TOPIC, 1)], timeout=PATIENCE)
+            assert found.offset == 1
+        else:
+            with pytest.raises(KafkaException) as refused:
+                commit()
+            assert code(refused.value) == refusal
+
+
+# --- certificates --------------------------------------------------------------------------------
+
+
+def test_an_authority_that_nobody_knows(guarded: LocalKafka, oidc: Provider) -> None:
+    one = member(guarded, {**login(oidc), "ssl.ca.pem": pem(stranger().cert_pem)})
+    with members(one):
+        until(lambda: bool(one.raised), one)
+        assert "certificate" in str(one.raised[0])
+        assert PASSWORD not in str(one.raised[0])
+
+
+def test_a_certificate_for_another_name(guarded: LocalKafka, oidc: Provider) -> None:
+    port = guarded.bootstrap_servers.rpartition(":")[2]
+    one = member(guarded, {**login(oidc), "bootstrap.servers": f"localhost:{port}"})
+    with members(one):
+        until(lambda: bool(one.raised), one)
+        assert "localhost" in str(one.raised[0])
+
+
+def test_tls_asked_of_a_plaintext_listener_is_told(
+    guarded: LocalKafka, oidc: Provider, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not raised, for a broker that restarts cuts connections too; no login is sent."""
+    one = member(guarded, {**login(oidc), "bootstrap.servers": guarded.admin_servers})
+    with members(one):
+        until(lambda: "no broker answers" in caplog.text, one)
+        (told,) = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+        assert "TLS" in told
+        assert PASSWORD not in told
