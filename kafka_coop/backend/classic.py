@@ -342,6 +342,8 @@ class ClassicBackend:
             effect.cluster,
             effect.members,
             instance_ids=effect.instance_ids,
+            leader=effect.leader,
+            generation=effect.generation,
         )
         for warning in outcome.warnings:
             self._log.warning("group %s: %s", self._settings.group_id, warning)

@@ -216,6 +216,8 @@ class Joining(MemberCore):
                 instance_ids={
                     m.member_id: m.instance_id for m in answer.members if m.instance_id is not None
                 },
+                leader=answer.leader,
+                generation=answer.generation,
             ),
         )
 

@@ -245,6 +245,8 @@ class Process:
             effect.cluster,
             effect.members,
             instance_ids=effect.instance_ids,
+            leader=effect.leader,
+            generation=effect.generation,
         )
         done = ev.AssignmentComputed(
             token=effect.token,

@@ -319,6 +319,22 @@ def test_the_assignment_says_whether_another_round_comes_and_how_often_to_beat(
         )
 
 
+def test_the_leaders_own_assignment_alone_says_that_it_leads() -> None:
+    members = {name: member("t") for name in "abc"}
+    outcome = lead("range", {"t": 3}, members, leader="b", generation=Generation(7))
+    marks = {
+        m: split_marks(decode_assignment(d).user_data)[1] for m, d in outcome.assignments.items()
+    }
+    interval = timedelta(milliseconds=100)
+    assert marks == {
+        "a": AssignmentMarks(heartbeat_interval=interval),
+        "b": AssignmentMarks(heartbeat_interval=interval, leads=Generation(7)),
+        "c": AssignmentMarks(heartbeat_interval=interval),
+    }
+    gone = lead("range", {"t": 3}, members, leader="d", generation=Generation(7))
+    assert gone.assignments == lead("range", {"t": 3}, members).assignments
+
+
 def test_sticky_assignments_are_the_bytes_java_sends() -> None:
     outcome = lead("sticky", {"t": 1}, {"a": member("t")})
     assert outcome.assignments["a"] == b"\0\0\0\0\0\1\0\1t\0\0\0\1\0\0\0\0\0\0\0\0"
