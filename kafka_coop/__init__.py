@@ -1,6 +1,6 @@
 """A Kafka consumer whose group membership is its own.
 
-    from kafka_coop import CoopConsumer, RebalanceListener, TopicPartition
+    from kafka_coop import CoopConsumer, RebalanceListener, TopicPartition, plan
 
 The public names are imported on first use: ``import kafka_coop`` costs next to nothing, and
 the pure layers can be used without librdkafka.
@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 
     from kafka_coop.consumer import CoopConsumer
     from kafka_coop.listener import RebalanceListener
+    from kafka_coop.planning import plan
 
-__all__ = ["CoopConsumer", "RebalanceListener", "TopicPartition"]
+__all__ = ["CoopConsumer", "RebalanceListener", "TopicPartition", "plan"]
 
 _HOMES = {
     "CoopConsumer": "kafka_coop.consumer",
     "RebalanceListener": "kafka_coop.listener",
     "TopicPartition": "confluent_kafka",
+    "plan": "kafka_coop.planning",
 }
 
 

@@ -296,10 +296,14 @@ class Assignor(Protocol):
     thread that polls; the other two run on every member. None of them may block.
     """
 
-    name: str
-    """The protocol's name on the wire. All members must share one."""
+    # Read-only here, or a class that says `supported_protocols = (EAGER,)` would not be one.
+    @property
+    def name(self) -> str:
+        """The protocol's name on the wire. All members must share one."""
 
-    supported_protocols: tuple[RebalanceProtocol, ...]
+    @property
+    def supported_protocols(self) -> tuple[RebalanceProtocol, ...]:
+        """How partitions may change hands under it."""
 
     def subscription_user_data(self, topics: tuple[str, ...]) -> bytes | None:
         """What to send to the leader with the next JoinGroup; None: nothing."""

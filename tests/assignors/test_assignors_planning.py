@@ -1,0 +1,269 @@
+"""`kafka_coop.plan`: that it says what the leader does, counts right, and explains it."""
+
+from __future__ import annotations
+
+import doctest
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from group_strategies import Group, small_groups
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from optimum import best_by_trying_all, rightful_owners
+
+import kafka_coop
+import kafka_coop.planning
+from kafka_coop import plan
+from kafka_coop.assignors import LoadAwareSticky, Sticky, known_names
+from kafka_coop.errors import AssignorFailedError, ConfigurationError
+from kafka_coop.leader import lead
+from kafka_coop.planning import Balance, Reason
+from kafka_coop.planning.table import runs
+from kafka_coop.protocol.marks import SubscriptionMarks, append_marks
+from kafka_coop.protocol.subscription import encode_subscription
+from kafka_coop.types import (
+    NO_GENERATION,
+    Cluster,
+    Generation,
+    GroupAssignment,
+    GroupSubscription,
+    Partitions,
+    Subscription,
+    TopicPartition,
+)
+
+COOPERATIVE = [n for n in known_names() if n not in {"range", "roundrobin", "sticky"}]
+
+
+def owning(**owned: list[int]) -> Group:
+    return {
+        m: Subscription(topics=("t",), owned=Partitions({"t": p}), generation=Generation(1))
+        for m, p in owned.items()
+    }
+
+
+def why(given_plan: kafka_coop.planning.GroupPlan) -> dict[tuple[str, int], Reason]:
+    return {(p.topic, p.partition): p.reason for p in given_plan.partitions}
+
+
+def test_the_function_and_its_package_do_not_hide_each_other() -> None:
+    program = (
+        "import kafka_coop.planning.picture, kafka_coop;"
+        "from kafka_coop import plan;"
+        "print(kafka_coop.plan('range', {'t': 1}, {}).totals.partitions, plan is kafka_coop.plan)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["0", "True"]
+
+
+def test_the_example_in_the_documentation() -> None:
+    assert doctest.testmod(kafka_coop.planning).failed == 0
+
+
+@pytest.mark.parametrize("name", COOPERATIVE)
+@given(world=small_groups())
+@settings(max_examples=80)
+def test_a_plan_is_what_the_leader_would_do(name: str, world: tuple[Cluster, Group]) -> None:
+    cluster, group = world
+    sent = {m: encode_subscription(replace(s, user_data=b"")) for m, s in group.items()}
+    outcome = lead(name, cluster, sent)
+    said = plan(name, cluster, sent)
+    assert said.assignment == {m: a.partitions for m, a in outcome.intended.items()}
+    assert Partitions.of((p.topic, p.partition) for p in said.partitions if p.withheld) == (
+        outcome.withheld
+    )
+    assert (said.rounds == 2) == outcome.follow_up
+
+
+@pytest.mark.parametrize("name", known_names())
+@given(world=small_groups())
+@settings(max_examples=80)
+def test_every_partition_is_accounted_for(name: str, world: tuple[Cluster, Group]) -> None:
+    cluster, group = world
+    said = plan(name, cluster, group)
+    owners = rightful_owners(cluster, group)
+    topics = {t for s in group.values() for t in s.topics}
+    everything = [(t, p) for t in sorted(topics) for p in range(cluster.partitions[t])]
+    assert [(p.topic, p.partition) for p in said.partitions] == everything
+    n = said.totals
+    assert (
+        n.kept + n.moved + n.placed + n.unassigned - len({p for p in said.unassigned if p.moves})
+        == n.partitions
+        == len(everything)
+    )
+    for p in said.partitions:
+        if name != "stream-join-sticky":  # whose claims are numbers, in its user data
+            assert p.source == owners.get((p.topic, p.partition))
+        assert (p.reason is Reason.KEPT) == (p.source == p.destination is not None)
+        assert str(p).endswith(p.reason.value)
+    for m in said.by_member:
+        assert m.before - m.gives + m.gets == m.after == len(said.assignment[m.member])
+    assert sum(len(w.partitions) for w in said.ways()) == n.partitions - n.kept
+    assert str(said)
+
+
+@given(small_groups())
+@settings(max_examples=100)
+def test_the_fewest_moves_are_those_of_trying_everything(world: tuple[Cluster, Group]) -> None:
+    said = plan("range", *world)
+    assert said.totals.fewest_moves == best_by_trying_all(*world)[1]
+
+
+@pytest.mark.parametrize("name", known_names())
+@given(world=small_groups(), topic=st.sampled_from(["t0", "t9"]))
+@settings(max_examples=40)
+def test_what_if_goes_on_from_the_plan_carried_out(
+    name: str, world: tuple[Cluster, Group], topic: str
+) -> None:
+    first = plan(name, *world)
+    calm = first.again()
+    assert {p.reason for p in calm.partitions} <= {Reason.KEPT, Reason.LEFT_OUT}
+    assert calm.assignment == first.assignment
+    for then in (first.join("new"), first.leave("m0"), first.grow(topic, 5), first.under("range")):
+        before = {(p.topic, p.partition): p.source for p in then.partitions if p.source}
+        was = {(p.topic, p.partition): p.destination for p in first.partitions}
+        assert before.items() <= was.items()
+
+
+def test_why_a_partition_goes_where_it_goes() -> None:
+    three = plan("cooperative-sticky", {"t": 6}, owning(a=[0, 1, 2], b=[3, 4, 5]))
+    joined = three.join("c")
+    assert {p.reason for p in joined.moves} == {Reason.NEW_MEMBER}
+    assert (joined.balance_before, joined.balance_after) == (
+        Balance(least=0, most=3, mean=2.0),
+        Balance(least=2, most=2, mean=2.0),
+    )
+    left = joined.leave("a")
+    assert {p.reason for p in left.placed} == {Reason.GONE_MEMBER}
+    assert not left.moves
+    assert {p.reason for p in left.grow("t", 8).placed} == {Reason.NEW_PARTITION}
+    uneven = plan("cooperative-sticky", {"t": 4}, owning(a=[0, 1, 2, 3], b=[]))
+    assert {p.reason for p in uneven.moves} == {Reason.BALANCE}
+    assert {
+        p.reason for p in plan("range", {"t": 2}, {"a": Subscription(topics=("t",))}).placed
+    } == {Reason.UNOWNED}
+
+
+def test_claims_that_do_not_count_are_told_apart() -> None:
+    group = owning(a=[0], b=[0, 1], c=[])
+    group["c"] = Subscription(topics=(), owned=Partitions({"t": [2]}), generation=Generation(1))
+    said = why(plan("cooperative-sticky", {"t": 3}, group))
+    assert said["t", 0] is Reason.DISPUTED
+    assert said["t", 1] is Reason.KEPT
+    assert said["t", 2] is Reason.UNSUBSCRIBED
+
+
+def test_a_member_that_drains_gives_everything() -> None:
+    group = owning(a=[0, 1], b=[2, 3])
+    group["a"] = replace(group["a"], user_data=append_marks(None, SubscriptionMarks(draining=True)))
+    said = plan("cooperative-sticky", {"t": 4}, group)
+    assert {(p.source, p.reason) for p in said.moves} == {("a", Reason.DRAINING)}
+    assert said.totals.moved == said.totals.fewest_moves == 2
+
+
+def test_loads_are_told_and_travel_with_their_partitions() -> None:
+    costs = {TopicPartition("t", p): 90.0 if p == 0 else 10.0 for p in range(4)}
+    group = owning(a=[0, 1], b=[2, 3])
+    assignor = LoadAwareSticky(lambda owned: {p: costs[p] for p in owned})
+    said = plan(assignor, {"t": 4}, group)
+    assert [p.reason for p in said.moves] == [Reason.LOAD]
+    assert [(m.load_before, m.load_after) for m in said.by_member] == [(100.0, 90.0), (20.0, 30.0)]
+    by_name = plan("load-aware-sticky", {"t": 4}, {m: p.sent for m, p in said.members.items()})
+    joined = by_name.join("c")
+    assert sum(m.load_after or 0 for m in joined.by_member) == 120.0
+
+
+def test_a_member_nearer_to_the_replicas() -> None:
+    cluster = Cluster(partitions={"t": 2}, replica_racks={"t": (("r1",), ("r2",))})
+    group = owning(a=[0], b=[1])
+    group = {m: replace(s, rack=r) for (m, s), r in zip(group.items(), ("r2", "r1"), strict=True)}
+    said = plan("cooperative-sticky", cluster, group)
+    assert {p.reason for p in said.moves} == {Reason.RACK}
+
+
+def test_the_eager_protocol_interrupts_everything() -> None:
+    said = plan("sticky", {"t": 4}, owning(a=[0, 1], b=[2, 3])).join("c")
+    assert said.totals.moved == 1
+    assert said.totals.interrupted == 4
+    assert said.totals.withheld == 0
+    assert "all 4 owned partitions" in str(said)
+
+
+def test_a_strategy_without_balance_is_held_against_the_one_with() -> None:
+    said = plan("fairest-sticky", {"t": 4}, owning(a=[0, 1], b=[2, 3])).join("c")
+    assert (said.totals.moved, said.totals.fewest_moves) == (0, 1)
+
+
+def test_an_instance_is_not_changed_by_what_is_tried_out() -> None:
+    mine = Sticky()
+    plan(mine, {"t": 4}, owning(a=[0, 1], b=[2, 3])).join("c").leave("a")
+    assert mine.subscription_user_data(("t",)) is None
+
+
+def test_bytes_that_do_not_parse_are_the_leaders_warning() -> None:
+    said = plan("cooperative-sticky", {"t": 2}, {"a": b"\0", "b": owning(b=[0, 1])["b"]})
+    assert said.totals.kept == 2
+    assert "warning: member 'a' gets nothing" in str(said)
+
+
+def test_static_members_keep_their_place_by_instance_id() -> None:
+    sent = {m: encode_subscription(Subscription(topics=("t",))) for m in ("a", "b")}
+    said = plan("range", {"t": 2}, sent, instance_ids={"a": "2", "b": "1"})
+    assert said.assignment["b"] == Partitions({"t": [0]})
+
+
+class Raises(Sticky):
+    name = "raises"
+
+    def assign(self, cluster: Cluster, group: GroupSubscription) -> GroupAssignment:  # type: ignore[override]  # so that it can
+        raise LookupError("nothing there")
+
+
+def test_wrong_questions_get_an_answer() -> None:
+    group = owning(a=[0])
+    with pytest.raises(ConfigurationError, match="unknown strategy 'rainge'"):
+        plan("rainge", {"t": 1}, group)
+    with pytest.raises(AssignorFailedError, match="nothing there"):
+        plan(Raises(), {"t": 1}, group)
+    said = plan("range", {"t": 2}, group)
+    with pytest.raises(ValueError, match="'a' is in the group already"):
+        said.join("a")
+    with pytest.raises(ValueError, match="'x' is not in the group; its members: a"):
+        said.leave("x")
+    with pytest.raises(ValueError, match="it can't shrink to 1"):
+        said.grow("t", 1)
+
+
+def test_a_group_of_nobody_and_nothing() -> None:
+    for members in ({}, {"a": Subscription()}, {"a": Subscription(topics=("nowhere",))}):
+        said = plan("cooperative-sticky", {}, members)
+        assert said.totals.partitions == 0
+        assert said.balance_after == Balance(least=0, most=0, mean=0)
+        assert str(said)
+
+
+def test_the_table_is_safe_to_print_and_bounded() -> None:
+    group: Group = {f"m{i}": Subscription(topics=("t",)) for i in range(1000)}
+    group["\x1b[2J"] = Subscription(topics=("t",))
+    text = str(plan("roundrobin", {"t": 5000}, group))
+    assert "\x1b" not in text
+    assert "\\x1b[2J" in text
+    assert len(text.splitlines()) < 150
+    assert "… 941 more" in text
+
+
+def test_runs_of_numbers() -> None:
+    assert runs(Partitions({"a": [0, 1, 2, 5], "b": [7]})) == "a 0-2, 5; b 7"
+    assert runs(Partitions({"a": range(0, 40, 2)})).endswith("14, …")
+
+
+def test_a_member_without_a_generation_that_owns_nothing_is_new() -> None:
+    group = owning(a=[0, 1])
+    group["b"] = Subscription(topics=("t",), generation=NO_GENERATION)
+    assert {p.reason for p in plan("cooperative-sticky", {"t": 2}, group).moves} == {
+        Reason.NEW_MEMBER
+    }
