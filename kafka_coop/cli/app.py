@@ -13,6 +13,7 @@ from kafka_coop.cli.connection import Connection, client_config
 from kafka_coop.cli.exits import MEANINGS, CommandError, Exit
 from kafka_coop.cli.guard import guarded
 from kafka_coop.cli.words import make_console, to_json
+from kafka_coop.planning import GroupPlan
 from kafka_coop.types import Assignor
 
 _STATUSES: Final = "; ".join(f"{s.value} {meaning}" for s, meaning in MEANINGS.items())
@@ -181,6 +182,88 @@ def watch(
     )
 
 
+@app.command("plan")
+@guarded
+def plan(
+    group: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="GROUP", help="A group to begin with.", autocompletion=_complete_group
+        ),
+    ] = None,
+    *,
+    servers: Servers = None,
+    setting: Setting = None,
+    settings_file: SettingsFile = None,
+    timeout: Timeout = 10.0,
+    members: Annotated[int, typer.Option(min=1, help="Instead of GROUP: so many members …")] = 3,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=PARTITIONS", help="… that read these topics; may be repeated."),
+    ] = None,
+    assignor: Annotated[
+        str, typer.Option(help="Their strategy: its name, or module:Class.")
+    ] = "cooperative-sticky",
+    leave: Annotated[
+        list[str] | None, typer.Option(metavar="MEMBER", help="What if it leaves? Repeatable.")
+    ] = None,
+    grow: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TOPIC=PARTITIONS", help="What if a topic has so many? Repeatable."),
+    ] = None,
+    change_to: Annotated[
+        str | None,
+        typer.Option(metavar="ASSIGNOR", help="What if the strategy is another one?"),
+    ] = None,
+    join: Annotated[
+        list[str] | None, typer.Option(metavar="MEMBER", help="What if one joins? Repeatable.")
+    ] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the last step: a file ending in .html or .svg."),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """What if: what would move and why, if members leave or join, or a topic grows.
+
+    Changes are made one after the other, in the order of the options above.
+    """
+    from kafka_coop.cli.plan_json import plan_json  # noqa: PLC0415
+    from kafka_coop.cli.what_if import draw, invented, print_steps, steps  # noqa: PLC0415
+
+    if group is None:
+        now = invented(members, topic or (), _strategy(assignor))
+    else:
+        config = client_config(servers, setting or (), settings_file)
+        now = _plan_of(Connection(config, timeout=timeout), group)
+    made = steps(
+        now,
+        leave=leave or (),
+        grow=grow or (),
+        change_to=None if change_to is None else _strategy(change_to),
+        join=join or (),
+    )
+    if picture is not None:
+        draw(made, picture)
+    if json:
+        listed = [{"what": step.what, **plan_json(step.plan)} for step in made]
+        typer.echo(to_json({"steps": listed}))
+    else:
+        print_steps(make_console(), made)
+    return Exit.OK
+
+
+def _plan_of(connection: Connection, group: str) -> GroupPlan:
+    """A living group's next round, with nothing changed."""
+    from kafka_coop.cli.forecast import forecast  # noqa: PLC0415
+    from kafka_coop.cli.reading import look  # noqa: PLC0415
+
+    next_round = forecast(look(connection, group))
+    if next_round.plan is None:
+        raise CommandError(f"group {group!r}: {next_round.unknown}", Exit.WRONG_KIND)
+    return next_round.plan
+
+
 @app.command("demo", context_settings=_PASSED_ON, add_help_option=False)
 @guarded
 def demo(ctx: typer.Context) -> int:
@@ -213,6 +296,11 @@ def _delegate(module: str, arguments: Sequence[str], remedy: str = "") -> int:
         return int(main(list(arguments)) or 0)
     except SystemExit as end:  # argparse: --help, or a wrong argument
         return end.code if isinstance(end.code, int) else int(end.code is not None)
+
+
+def _strategy(text: str) -> str | Assignor:
+    """A name, or an instance where a class is named."""
+    return _instance(text) if ":" in text else text
 
 
 def _instance(path: str) -> Assignor:

@@ -13,8 +13,11 @@ from rich.text import Text
 
 from kafka_coop.cli.forecast import Forecast
 from kafka_coop.cli.group import GroupLook, MemberLook
+from kafka_coop.cli.plan_json import plan_json
 from kafka_coop.cli.userdata import as_json, explain, heartbeats
 from kafka_coop.cli.words import NARROW, count, plural, ranges, spread
+from kafka_coop.planning import GroupPlan
+from kafka_coop.planning.table import shown
 
 _MOST_MOVES: Final = 20
 _STATES: Final = {"Stable": "green", "Empty": "yellow"}
@@ -65,6 +68,7 @@ def description(look: GroupLook, next_round: Forecast) -> dict[str, Any]:
         "lag": look.total_lag,
         "lag_unknown_because": look.unread,
         "next_rebalance": _forecast_json(next_round),
+        "next_rebalance_unknown_because": next_round.unknown or None,
     }
 
 
@@ -90,26 +94,12 @@ def _member_json(look: GroupLook, member: MemberLook) -> dict[str, Any]:
     }
 
 
-def _forecast_json(next_round: Forecast) -> dict[str, Any]:
-    return {
-        "unknown_because": next_round.unknown,
-        "cooperative": next_round.cooperative,
-        "moves": [
-            {
-                "topic": m.partition.topic,
-                "partition": m.partition.partition,
-                "from": m.before,
-                "to": m.after,
-            }
-            for m in next_round.moves
-        ],
-        "partitions_per_member": dict(next_round.counts or {}),
-        "warnings": list(next_round.warnings),
-    }
+def _forecast_json(next_round: Forecast) -> dict[str, Any] | None:
+    return None if next_round.plan is None else plan_json(next_round.plan)
 
 
 def _heading(look: GroupLook) -> Text:
-    text = Text(look.id, style="bold", overflow="fold")
+    text = Text(shown(look.id), style="bold", overflow="fold")
     text.append("  ")
     text.append(look.state, style=_STATES.get(look.state, "red"))
     return text
@@ -128,7 +118,7 @@ def _facts(look: GroupLook, next_round: Forecast) -> Iterator[tuple[str, str]]:
     generation = "" if look.generation is None else f", generation {look.generation}"
     yield "protocol", f"{look.kind}{generation}"
     if look.assignor:
-        yield "assignor", look.assignor
+        yield "assignor", shown(look.assignor)
     if look.kind == "classic" and look.members:
         leader = look.leader
         yield "leader", "not told by its broker" if leader is None else leader.name
@@ -155,7 +145,8 @@ def _balance(look: GroupLook, next_round: Forecast) -> str:
     if not look.members:
         return total
     now = spread(len(m.assigned) for m in look.members)
-    best = spread((next_round.counts or {}).values())
+    planned = next_round.plan
+    best = spread(m.after for m in planned.by_member) if planned is not None else ""
     return f"{total}, {now}" + (
         f" (the strategy's own plan: {best})" if best not in ("", now) else ""
     )
@@ -208,12 +199,12 @@ def _name(look: GroupLook, member: MemberLook) -> Text:
     if look.leader is member:
         text.append(" (leads)", style="cyan")
     if member.instance_id is not None:
-        text.append(f" [{member.instance_id}]", style="dim")
+        text.append(f" [{shown(member.instance_id)}]", style="dim")
     return text
 
 
 def _notes(look: GroupLook, member: MemberLook) -> str:
-    return member.problem or explain(member, look.assignor)
+    return shown(member.problem or explain(member, look.assignor))
 
 
 def _partitions(look: GroupLook, *, narrow: bool) -> RenderableType:
@@ -237,27 +228,22 @@ def _partitions(look: GroupLook, *, narrow: bool) -> RenderableType:
 
 
 def _forecast(next_round: Forecast) -> RenderableType:
-    if next_round.unknown is not None:
+    planned = next_round.plan
+    if planned is None:
         return _line("next rebalance", f"not known: {next_round.unknown}")
-    lines: list[RenderableType] = []
-    if not next_round.moves:
-        lines.append(_line("next rebalance", "moves nothing"))
-    else:
-        how = "" if next_round.cooperative else "; eager: everyone stops for it"
-        text = f"moves {plural(len(next_round.moves), 'partition')}{how}"
-        lines.append(_line("next rebalance", text))
-        lines.extend(
-            Text(
-                f"  {m.partition.topic} {m.partition.partition}: "
-                f"{m.before or 'nobody'} → {m.after or 'nobody'}",
-                overflow="fold",
-            )
-            for m in next_round.moves[:_MOST_MOVES]
-        )
-        if (more := len(next_round.moves) - _MOST_MOVES) > 0:
-            lines.append(Text(f"  and {more} more (--json has them all)"))
-    lines.extend(Text(f"warning: {w}", style="yellow") for w in next_round.warnings)
-    return Group(*lines)
+    changes = next_round.changes
+    if not changes:
+        return Group(_line("next rebalance", "moves nothing"), *_warnings(planned))
+    how = "; eager: everyone stops for it" if planned.eager else ""
+    lines = [_line("next rebalance", f"moves {plural(len(changes), 'partition')}{how}")]
+    lines += [Text(f"  {shown(str(change))}", overflow="fold") for change in changes[:_MOST_MOVES]]
+    if (more := len(changes) - _MOST_MOVES) > 0:
+        lines.append(Text(f"  and {more} more (--json has them all)"))
+    return Group(*lines, *_warnings(planned))
+
+
+def _warnings(planned: GroupPlan) -> Iterator[Text]:
+    return (Text(f"warning: {shown(w)}", style="yellow") for w in planned.warnings)
 
 
 def _line(name: str, value: str) -> Text:

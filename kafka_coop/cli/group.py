@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from kafka_coop.errors import MalformedDataError
+from kafka_coop.planning.table import shown
 from kafka_coop.protocol.assignment import decode_assignment
 from kafka_coop.protocol.marks import AssignmentMarks, SubscriptionMarks, split_marks
 from kafka_coop.protocol.subscription import decode_subscription
@@ -190,7 +191,7 @@ def look_at_member(
             told = found if isinstance(found, AssignmentMarks) else None
     return MemberLook(
         id=member_id,
-        name=client_id or member_id,
+        name=shown(client_id or member_id),
         client_id=client_id,
         host=host.lstrip("/"),
         instance_id=instance_id,

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from kafka_coop.cli.exits import CommandError, Exit
 from kafka_coop.cli.words import make_console
+from kafka_coop.planning.table import shown
 
 P = ParamSpec("P")
 
@@ -52,7 +53,7 @@ def _status(command: Callable[P, int | None], *args: P.args, **kwargs: P.kwargs)
 
 def complain(text: str) -> None:
     """One line on stderr."""
-    line = Text.assemble(("kafka-coop: ", "bold red"), text)
+    line = Text.assemble(("kafka-coop: ", "bold red"), shown(text))
     make_console(stderr=True).print(line, soft_wrap=True)
 
 

@@ -20,6 +20,7 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # it
 from kafka_coop.cli.connection import Connection
 from kafka_coop.cli.exits import CommandError, Exit
 from kafka_coop.cli.group import GroupLook, MemberLook, look_at_member, named
+from kafka_coop.planning.table import shown
 from kafka_coop.types import Cluster, Partitions, TopicPartition
 
 _GONE: Final = "Dead"
@@ -131,7 +132,7 @@ def _consumer_members(described: Iterable[Any]) -> list[MemberLook]:
     return [
         MemberLook(
             id=member.member_id,
-            name=member.client_id or member.member_id,
+            name=shown(member.client_id or member.member_id),
             client_id=member.client_id,
             host=member.host.lstrip("/"),
             instance_id=member.group_instance_id or None,

@@ -14,6 +14,7 @@ from rich.text import Text
 from kafka_coop.cli.group import GroupLook, MemberLook
 from kafka_coop.cli.timeline import Happened
 from kafka_coop.cli.words import NARROW, count, plural, ranges, spread
+from kafka_coop.planning.table import shown
 
 _ESCAPE: Final = "\x1b"
 _ENTER: Final = ("\n", "\r")
@@ -118,11 +119,11 @@ def picture(
     width, height = size
     narrow = width < NARROW
     top: list[RenderableType] = [
-        _fit(Text.assemble((look.id, "bold"), f"  {look.assignor}"), width),
+        _fit(Text.assemble((shown(look.id), "bold"), f"  {shown(look.assignor)}"), width),
         _fit(Text(status_line(look)), width),
     ]
     if trouble:
-        top.append(_fit(Text(trouble, style="red"), width))
+        top.append(_fit(Text(shown(trouble), style="red"), width))
     bottom = [
         Text(),
         *_timeline(list(happened), width, min(_TIMELINE_ROWS, max((height - 9) // 3, 1))),

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
+from kafka_coop.planning.table import shown
 from kafka_coop.types import Partitions
 
 NARROW: Final = 72
@@ -23,7 +24,8 @@ def make_console(*, stderr: bool = False) -> Console:
 def ranges(partitions: Partitions) -> str:
     """`orders 0-3 7, payments 2`."""
     return ", ".join(
-        f"{topic} {' '.join(_runs(indices.tolist()))}" for topic, indices in partitions.items()
+        f"{shown(topic)} {' '.join(_runs(indices.tolist()))}"
+        for topic, indices in partitions.items()
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import socket
 import subprocess
@@ -52,6 +53,14 @@ def test_a_broker_that_says_nothing(silence: str, capsys: pytest.CaptureFixture[
         (["describe", "g", "-b", NOBODY, "--assignor", "range"], "module:Class"),
         (["describe", "g", "-b", NOBODY, "--assignor", "no.module:A"], "no.module"),
         (["describe", "g", "-b", NOBODY, "--assignor", "pathlib:Path"], "no Assignor"),
+        (["plan"], "--topic"),
+        (["plan", "--topic", "t"], "'t' is no topic=partitions"),
+        (["plan", "--topic", "t=3", "--assignor", "best"], "unknown strategy 'best'"),
+        (["plan", "--topic", "t=3", "--leave", "x"], "'x' is not in the group"),
+        (["plan", "--topic", "t=3", "--join", "member-1"], "choose another id"),
+        (["plan", "--topic", "t=3", "--grow", "t=1"], "can't shrink"),
+        (["plan", "--topic", "t=3", "--picture", "/no/dir/a.svg"], "/no/dir/a.svg"),
+        (["plan", "--topic", "t=3", "--picture", "a.png"], ".html or .svg"),
         (["describe"], "GROUP"),
         (["no-such-command"], "no-such-command"),
     ],
@@ -79,12 +88,31 @@ def test_the_command_line_goes_before_the_file(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("command", [[], ["describe"], ["watch"], ["groups"], ["simulate"]])
+@pytest.mark.parametrize(
+    "command", [[], ["describe"], ["watch"], ["groups"], ["plan"], ["simulate"]]
+)
 def test_every_command_explains_itself(
     command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run([*command, "--help"]) == 0
     assert "Usage: kafka-coop" in capsys.readouterr().out
+
+
+def test_changes_are_made_one_after_the_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    drawn = tmp_path / "plan.html"
+    changes = ["--leave", "member-0", "--grow", "t=8", "--change-to", "range", "--join", "new"]
+    assert run(["plan", "--topic", "t=6", *changes, "--picture", str(drawn), "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)["steps"]
+    assert [(s["what"], s["assignor"], s["partitions"], len(s["members"])) for s in made] == [
+        ("member-0 leaves", "cooperative-sticky", 6, 2),
+        ("t grows to 8 partitions", "cooperative-sticky", 8, 2),
+        ("the strategy becomes range", "range", 8, 2),
+        ("new joins", "range", 8, 3),
+    ]
+    assert made[0]["moved"] == 0
+    assert "If new joins" in drawn.read_text()
 
 
 def test_the_simulations_verdict_is_the_last_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,7 +143,7 @@ def test_without_the_extra_one_line_says_what_to_install(
 
 def test_a_reader_that_leaves_early_is_no_error() -> None:
     child = subprocess.Popen(
-        [sys.executable, "-m", "kafka_coop.cli.entry", "simulate", "check", "--seeds", "1"],
+        [sys.executable, "-m", "kafka_coop.cli.entry", "plan", "--topic", "t=3"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},

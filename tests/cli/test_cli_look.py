@@ -106,34 +106,44 @@ def test_a_settled_group_is_to_move_nothing(
     """The round after one that nobody claimed anything in is everyone's first of claims."""
     size = n.draw(st.integers(1, 4))
     seen = settled(strategy, counts, {f"m{i}": tuple(counts) for i in range(size)})
-    assert forecast(seen).moves == ()
-    assert sum((forecast(seen).counts or {}).values()) == len(seen.owners)
+    assert forecast(seen).changes == ()
+    assert after(seen) == {m.name: len(m.assigned) for m in seen.members}
+
+
+def after(seen: GroupLook) -> dict[str, int]:
+    planned = forecast(seen).plan
+    assert planned is not None
+    return {m.member: m.after for m in planned.by_member}
 
 
 def test_moves_are_those_the_leader_would_make() -> None:
     seen = look("cooperative-sticky", {"t": 4}, [owning("a", "t", 0, 1, 2, 3), owning("b", "t")])
-    moves = forecast(seen).moves
-    assert [(m.before, m.after) for m in moves] == [("a", "b")] * 2
-    assert forecast(seen).counts == {"a": 2, "b": 2}
+    assert [(c.source, c.destination) for c in forecast(seen).changes] == [("a", "b")] * 2
+    assert after(seen) == {"a": 2, "b": 2}
 
 
 def test_a_new_partition_comes_from_nobody() -> None:
     seen = look("range", {"t": 2}, [owning("a", "t", 0)])
-    (move,) = forecast(seen).moves
-    assert (move.partition, move.before, move.after) == (("t", 1), None, "a")
+    (change,) = forecast(seen).changes
+    assert (change.partition, change.source, change.destination) == (1, None, "a")
     assert seen.unowned == (("t", 1),)
 
 
 def test_an_unknown_strategy_needs_its_class() -> None:
     seen = look("mine", {"t": 2}, [owning("a", "t", 0, 1), owning("b", "t")])
-    assert "--assignor" in (forecast(seen).unknown or "")
-    assert len(forecast(seen, CooperativeSticky()).moves) == 1
+    assert "--assignor" in forecast(seen).unknown
+    assert len(forecast(seen, CooperativeSticky()).changes) == 1
 
 
 def test_no_forecast_is_made_of_what_the_broker_hides() -> None:
     hidden = look("range", {"t": 2}, [member("a")], state="PreparingRebalance")
-    assert "PreparingRebalance" in (forecast(hidden).unknown or "")
-    assert "no members" in (forecast(look("", {}, [], state="Empty")).unknown or "")
+    assert "PreparingRebalance" in forecast(hidden).unknown
+    assert "no members" in forecast(look("", {}, [], state="Empty")).unknown
+
+
+def test_names_that_move_the_cursor_are_written_out() -> None:
+    evil = look("range\x1b[2J", {"t": 1}, [owning("a\x1b[2J", "t", 0)])
+    assert "\x1b" not in described(evil, 80)
 
 
 # --- the timeline --------------------------------------------------------------------------
