@@ -39,12 +39,13 @@ def look(connection: Connection, group_id: str) -> GroupLook:
     if state == _GONE:
         raise _missing(connection, group_id)
     kind = "consumer" if described.type is ConsumerGroupType.CONSUMER else "classic"
-    members = (
-        _consumer_members(described.members)
-        if kind == "consumer"
-        else _classic_members(connection, group_id, described.members)
-    )
+    if kind == "consumer":
+        members = _consumer_members(described.members)
+    else:
+        state, members = _classic_members(connection, group_id, described.members)
     committed, unread = _committed(connection, group_id)
+    if state == _GONE:
+        raise _missing(connection, group_id)
     topics = {t for m in members if m.subscription is not None for t in m.subscription.topics}
     topics |= {p.topic for m in members for p in m.assigned} | {p.topic for p in committed}
     racks = any(m.subscription is not None and m.subscription.rack for m in members)
@@ -110,10 +111,14 @@ def _missing(connection: Connection, group_id: str) -> CommandError:
 
 def _classic_members(
     connection: Connection, group_id: str, described: Iterable[Any]
-) -> list[MemberLook]:
-    """Members with their own bytes, which brokers show while the group is stable."""
+) -> tuple[str, list[MemberLook]]:
+    """Members with their own bytes, which brokers show while the group is stable.
+
+    The state is of the same answer: a rebalance between two requests would mix two groups.
+    """
     instance_ids = {m.member_id: m.group_instance_id for m in described}
-    return [
+    answers = connection.groups(group_id)
+    members = [
         look_at_member(
             member_id=member.id,
             client_id=member.client_id,
@@ -122,9 +127,10 @@ def _classic_members(
             assignment=bytes(member.assignment or b""),
             instance_id=instance_ids.get(member.id) or None,
         )
-        for found in connection.groups(group_id)
+        for found in answers
         for member in found.members
     ]
+    return next((found.state for found in answers if found.state != _GONE), _GONE), members
 
 
 def _consumer_members(described: Iterable[Any]) -> list[MemberLook]:

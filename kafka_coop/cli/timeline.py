@@ -48,6 +48,8 @@ class Timeline:
         if before is not None:
             happened += self._of_members(before, look)
             happened += _of_state(before, look)
+        if self._stable is None and look.owners:
+            self._stable = look  # a watch that begins amid a rebalance sees how it was before
         if look.state == "Stable" or not look.members:
             if self._stable is not None:
                 happened += self._of_ownership(self._stable, look)
