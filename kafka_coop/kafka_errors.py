@@ -54,6 +54,11 @@ def kafka_error(
     return KafkaError(code, reason, retriable=retriable, fatal=fatal)
 
 
+def coop_exception(code: int, reason: str) -> CoopException:
+    """An exception with one of librdkafka's codes and a reason of ours."""
+    return CoopException(kafka_error(code, reason))
+
+
 def exception_of(failure: Failure) -> CoopException:
     """The exception that tells the user of a failure."""
     error = kafka_error(

@@ -69,7 +69,7 @@ class LeaderOutcome:
         follow_up: Another round must come: something was withheld, or somebody has to revoke.
         topics: Every topic that some member subscribes to, sorted, existing or not: the leader
             watches them all.
-        error: Why the assignor's plan was not followed; None where it was.
+        error: Why the assignor's plan was not followed, or not to the letter; None where it was.
         warnings: What an operator should know, one sentence each.
     """
 
@@ -261,7 +261,8 @@ def _balance(strategy: Assignor, group: SnapshotGroup) -> tuple[Plan, AssignorFa
     """Runs the assignor; if it fails, everyone keeps what is rightfully theirs."""
     snapshot = group.snapshot
     try:
-        plan = checked(snapshot, strategy.assign(snapshot.cluster, group))
+        returned = strategy.assign(snapshot.cluster, group)
+        plan = checked(snapshot, returned)
     except Exception as cause:  # noqa: BLE001  # a user's code may raise anything
         error = AssignorFailedError(
             f"assignor {strategy.name!r} failed ({type(cause).__name__}: {cause}); "
@@ -269,7 +270,12 @@ def _balance(strategy: Assignor, group: SnapshotGroup) -> tuple[Plan, AssignorFa
         )
         error.__cause__ = cause
         return Plan(snapshot, snapshot.owned.owner.copy(), notes=(str(error),)), error
-    return plan, None
+    if plan is returned or not plan.notes:
+        return plan, None
+    return plan, AssignorFailedError(
+        f"assignor {strategy.name!r} returned what can't be assigned: {'; '.join(plan.notes)}; "
+        "the rest of its plan is followed"
+    )
 
 
 # --- withhold transfers (KIP-429) ----------------------------------------------------------

@@ -13,7 +13,6 @@ that no partition has two owners.
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import logging
 import threading
 import time
@@ -23,12 +22,14 @@ from datetime import timedelta
 from typing import Any, TypeVar, assert_never
 
 from kafka_coop.backend import clock
-from kafka_coop.backend.errands import Errands
+from kafka_coop.backend.errand_runner import ErrandRunner
+from kafka_coop.backend.errands import Errand, Errands, Surroundings
+from kafka_coop.backend.futures import refused
 from kafka_coop.backend.mailbox import Mailbox, TopicErrors
 from kafka_coop.backend.standing import Standing
 from kafka_coop.broker.pool import JOIN_LANE, Brokers
 from kafka_coop.config import ConsumerConfig
-from kafka_coop.errors import RequestFailedError, RequestTimedOutError
+from kafka_coop.errors import RequestFailedError
 from kafka_coop.leader import lead
 from kafka_coop.membership import effects as ef
 from kafka_coop.membership import events as ev
@@ -47,8 +48,6 @@ from kafka_coop.protocol.messages import (
 from kafka_coop.types import Generation, GroupMetadata, Partitions, TopicPartition
 
 T = TypeVar("T")
-
-_STOPPED = "the consumer is closed"
 
 
 class Observer:
@@ -84,6 +83,11 @@ class ClassicBackend:
         self._standing = Standing(settings.group_id)
         self._brokers = Brokers(config.connection)
         self._errands: Errands | None = None
+        self._runner = ErrandRunner(
+            brokers=self._brokers,
+            standing=self._standing,
+            request_timeout=settings.request_timeout,
+        )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready = threading.Event()
         self._stopping: asyncio.Event | None = None
@@ -135,18 +139,24 @@ class ClassicBackend:
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout: timedelta
     ) -> Future[dict[TopicPartition, ErrorCode]]:
         """See `Backend.commit`."""
-        return self._submit(lambda errands: self._observed_commit(errands, offsets, timeout))
+        return self._submit(lambda errands: self._commit(errands, offsets, timeout))
 
     def committed(
         self, partitions: Partitions, timeout: timedelta
     ) -> Future[dict[TopicPartition, FetchedOffset]]:
         """See `Backend.committed`."""
-        return self._submit(lambda errands: errands.committed(partitions, timeout))
+        return self._submit(
+            lambda errands: self._run_errand(errands.committed(partitions), timeout)
+        )
 
     def find_starts(self, partitions: Partitions, generation: Generation) -> None:
         """See `Backend.find_starts`."""
         self._submit(
-            lambda errands: errands.find_starts(partitions, generation, still_wanted=lambda p: p)
+            lambda errands: self._run_errand(
+                errands.find_starts(
+                    partitions, generation, still_wanted=lambda p: p, must_exist=True
+                )
+            )
         )
 
     def stop(self, timeout: timedelta) -> None:
@@ -170,9 +180,7 @@ class ClassicBackend:
     def _submit(self, work: Callable[[Errands], Coroutine[Any, Any, T]]) -> Future[T]:
         loop, errands = self._loop, self._errands
         if loop is None or errands is None or loop.is_closed():
-            refused: Future[T] = Future()
-            refused.set_exception(RequestFailedError(_STOPPED))
-            return refused
+            return refused()
         return asyncio.run_coroutine_threadsafe(work(errands), loop)
 
     # --- the membership thread -------------------------------------------------------------
@@ -191,15 +199,17 @@ class ClassicBackend:
     async def _main(self) -> None:
         self._stopping = asyncio.Event()
         self._errands = Errands(
-            brokers=self._brokers,
-            standing=self._standing,
-            settings=self._settings,
-            reset=self._config.offset_reset,
-            read_committed=self._config.read_committed,
-            tell=self._handle,
-            owns=self._member.owns,
-            giving_up=lambda: self._member.giving_up,
-            found=self.mailbox.put,
+            Surroundings(
+                standing=self._standing,
+                settings=self._settings,
+                reset=self._config.offset_reset,
+                read_committed=self._config.read_committed,
+                tell=self._handle,
+                owns=self._member.owns,
+                giving_up=lambda: self._member.giving_up,
+                found=self.mailbox.put,
+                wake=self._standing.changed,
+            )
         )
         self._loop = asyncio.get_running_loop()
         self._ready.set()
@@ -364,18 +374,22 @@ class ClassicBackend:
             member = self._member
             return some if member.generation == generation else some & member.owned
 
-        await self._errands.find_starts(partitions, generation, still_wanted=still_wanted)
+        errand = self._errands.find_starts(partitions, generation, still_wanted=still_wanted)
+        await self._run_errand(errand)
 
-    async def _observed_commit(
+    async def _commit(
         self,
         errands: Errands,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         within: timedelta,
     ) -> dict[TopicPartition, ErrorCode]:
         started = time.perf_counter()
-        results = await errands.commit(offsets, within)
+        results = await self._run_errand(errands.commit(offsets), within)
         self._observer.commit(timedelta(seconds=time.perf_counter() - started), results)
         return results
+
+    async def _run_errand(self, errand: Errand[T], within: timedelta | None = None) -> T:
+        return await self._runner.run(errand, within)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
@@ -391,19 +405,3 @@ class ClassicBackend:
             self._log.error(
                 "a bug in the membership of %s", self._settings.group_id, exc_info=error
             )
-
-
-def result_within(future: Future[T], timeout: timedelta) -> T:
-    """Waits in a thread that is not the membership's.
-
-    Raises:
-        RequestTimedOutError: Not done in time.
-        RequestFailedError: The backend was stopped.
-    """
-    try:
-        return future.result(timeout.total_seconds())
-    except concurrent.futures.TimeoutError:
-        future.cancel()
-        raise RequestTimedOutError(f"no answer within {timeout}") from None
-    except concurrent.futures.CancelledError:
-        raise RequestFailedError(_STOPPED) from None

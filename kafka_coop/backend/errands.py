@@ -1,14 +1,19 @@
-"""Requests beside the group protocol: commits, committed offsets, starting positions."""
+"""Requests beside the group protocol: commits, committed offsets, starting positions.
+
+Each errand is a generator: it yields what it waits for and is sent what came of it, so that the
+waits are written once. `kafka_coop.backend.errand_runner` runs errands over sockets,
+`kafka_coop.simulation.errands` in virtual time. What answers mean is decided by
+`kafka_coop.offsets`.
+"""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping
-from datetime import timedelta
+from collections import deque
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from kafka_coop.backend.mailbox import StartsFound
-from kafka_coop.backend.standing import Standing
-from kafka_coop.broker.pool import Brokers
 from kafka_coop.config import OffsetReset
 from kafka_coop.errors import RequestFailedError, RequestTimedOutError
 from kafka_coop.membership.backoff import backoff
@@ -16,7 +21,7 @@ from kafka_coop.membership.events import CommitRefused, CoordinatorLost, Coordin
 from kafka_coop.membership.settings import MemberSettings
 from kafka_coop.offsets.commits import Commit, Next
 from kafka_coop.offsets.responses import OFFSET_FETCH, Reaction
-from kafka_coop.offsets.starts import Starts, by_leader
+from kafka_coop.offsets.starts import Starts, by_leader, leaders_of
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import (
     ClusterMetadata,
@@ -26,56 +31,87 @@ from kafka_coop.protocol.messages import (
     Node,
     OffsetAndMetadata,
     OffsetFetch,
-    OffsetsCommitted,
     OffsetsFetched,
-    OffsetsListed,
+    Request,
 )
-from kafka_coop.types import NO_GENERATION, Generation, Partitions, TopicPartition
+from kafka_coop.types import NO_GENERATION, Generation, GroupMetadata, Partitions, TopicPartition
 
 _COORDINATOR_PATIENCE = 0.5
 """Seconds between reminders that a coordinator is wanted."""
 
+_NO_HURRY = 60.0
+"""Seconds of a wait that something else is certain to end."""
 
-class Errands:
-    """Everything asked of brokers that is not the state machine's. One event loop's alone.
+T = TypeVar("T")
 
-    Args:
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Wants each request's answer, or the `RequestFailedError` that came instead, as a list.
+
+    A request goes to its broker; to any broker where that is None.
+    """
+
+    requests: tuple[tuple[Node | None, Request], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Wants to go on when the member's standing has changed, or after so many seconds."""
+
+    at_most: float
+
+
+class OutOfTime(Exception):  # noqa: N818  # no error of anybody's
+    """Thrown into an errand whose time is over."""
+
+
+Errand: TypeAlias = Generator[Ask | Changed, Any, T]
+
+
+class Standing(Protocol):
+    """How the member stands: where its coordinator is, and what its commits must carry."""
+
+    coordinator: Node | None
+    identity: GroupMetadata
+    commits_open: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What errands need of the member and of whoever runs them.
+
+    Attributes:
         tell: Gives the member an event.
         owns: Whether a commit of a partition is this member's to make.
         giving_up: Whether the user's thread is giving partitions up, and the group may wait.
         found: Takes starting positions as they are found.
+        wake: Has every errand that waits for a change look again.
     """
 
-    def __init__(
-        self,
-        *,
-        brokers: Brokers,
-        standing: Standing,
-        settings: MemberSettings,
-        reset: OffsetReset,
-        read_committed: bool,
-        tell: Callable[[Event], None],
-        owns: Callable[[TopicPartition], bool],
-        giving_up: Callable[[], bool],
-        found: Callable[[StartsFound], None],
-    ) -> None:
-        self._brokers = brokers
-        self._standing = standing
-        self._settings = settings
-        self._reset = reset
-        self._read_committed = read_committed
-        self._tell = tell
-        self._owns = owns
-        self._giving_up = giving_up
-        self._found = found
-        self._one_commit = asyncio.Lock()
-        self._commits: list[Commit] = []
+    standing: Standing
+    settings: MemberSettings
+    reset: OffsetReset
+    read_committed: bool
+    tell: Callable[[Event], None]
+    owns: Callable[[TopicPartition], bool]
+    giving_up: Callable[[], bool]
+    found: Callable[[StartsFound], None]
+    wake: Callable[[], None]
+
+
+class Errands:
+    """Everything asked of brokers that is not the state machine's."""
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._at = surroundings
+        self._line: deque[Commit] = deque()
 
     # --- commits ---------------------------------------------------------------------------
 
-    async def commit(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], within: timedelta
-    ) -> dict[TopicPartition, ErrorCode]:
+    def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> Errand[dict[TopicPartition, ErrorCode]]:
         """Commits; returns each partition's error.
 
         One commit at a time, in the order asked for: an older one that overtook a newer one
@@ -83,48 +119,44 @@ class Errands:
         """
         commit = Commit(offsets=dict(offsets))
         # Now: by the time a coordinator is found, they may be ours again, and rewound.
-        commit.drop_foreign(is_ours=self._owns)
-        self._commits.append(commit)
+        commit.drop_foreign(is_ours=self._at.owns)
+        self._line.append(commit)
         try:
-            async with asyncio.timeout(within.total_seconds()):
-                async with self._one_commit:
-                    while commit.offsets:
-                        await self._attempt(commit)
-        except TimeoutError:
+            while self._line[0] is not commit:
+                yield Changed(_NO_HURRY)
+            while commit.offsets:
+                yield from self._attempt(commit)
+        except OutOfTime:
             # The last word of the coordinator tells more than that time ran out.
-            reason = commit.refusal or ErrorCode.request_timed_out
-            commit.give_up(reason)
+            commit.give_up(commit.refusal or ErrorCode.request_timed_out)
         finally:
-            self._commits.remove(commit)
+            self._line.remove(commit)
+            self._at.wake()
         return commit.results
 
     def disown(self, partitions: Partitions) -> None:
         """These have left our ownership: no commit asked for before may be sent after."""
-        for commit in self._commits:
+        for commit in self._line:
             commit.disown(partitions)
 
-    async def _attempt(self, commit: Commit) -> None:
-        await self._until_commits_are_open()
-        identity, node = self._standing.identity, self._standing.coordinator
-        request = commit.request(identity, is_ours=self._owns)
-        if request is None or node is None:
+    def _attempt(self, commit: Commit) -> Errand[None]:
+        node = yield from self._until_commits_are_open()
+        identity = self._at.standing.identity
+        request = commit.request(identity, is_ours=self._at.owns)
+        if request is None:
             return
-        try:
-            answer = await self._brokers.request_node(
-                node, request, timeout=self._settings.request_timeout
-            )
-        except RequestFailedError:
-            self._tell(CoordinatorLost())
-            await self._pause(commit.attempts)
+        (answer,) = yield Ask(((node, request),))
+        if isinstance(answer, RequestFailedError):
+            self._at.tell(CoordinatorLost())
+            yield self._pause(commit.attempts)
             return
-        assert isinstance(answer, OffsetsCommitted)
         match commit.answered(answer, as_member=identity.generation != NO_GENERATION):
             case Next.FINISHED:
                 return
             case Next.REDISCOVER:
-                self._tell(CoordinatorLost())
+                self._at.tell(CoordinatorLost())
             case Next.REJUDGE:
-                self._tell(
+                self._at.tell(
                     CommitRefused(
                         error=int(commit.refusal),
                         generation=identity.generation,
@@ -135,7 +167,7 @@ class Errands:
                     commit.give_up(commit.refusal)
             case Next.AGAIN:
                 pass
-        await self._pause(commit.attempts)
+        yield self._pause(commit.attempts)
 
     def _holds_up_the_round(self, commit: Commit) -> bool:
         """Whether to wait for the round's end would be to wait for ourselves (KAFKA-14024).
@@ -146,90 +178,88 @@ class Errands:
         committed then is processed again.
         """
         refused = commit.refusal is ErrorCode.rebalance_in_progress
-        return refused and self._giving_up() and commit.attempts > 1
+        return refused and self._at.giving_up() and commit.attempts > 1
 
-    async def _until_commits_are_open(self) -> None:
+    def _until_commits_are_open(self) -> Errand[Node]:
         """While a member is between two generations the coordinator takes no commit."""
         while True:
-            await self._coordinator()
-            standing = self._standing
+            node = yield from self._coordinator()
+            standing = self._at.standing
             if standing.commits_open or standing.identity.generation == NO_GENERATION:
-                return
-            await standing.wait(_COORDINATOR_PATIENCE)
+                return node
+            yield Changed(_COORDINATOR_PATIENCE)
 
     # --- committed offsets -----------------------------------------------------------------
 
-    async def committed(
-        self, partitions: Partitions, within: timedelta
-    ) -> dict[TopicPartition, FetchedOffset]:
+    def committed(self, partitions: Partitions) -> Errand[dict[TopicPartition, FetchedOffset]]:
         """The committed offsets, each with its error.
 
         Raises:
-            RequestFailedError: No usable answer in time.
+            RequestTimedOutError: No usable answer in time.
         """
         attempt = 0
         try:
-            async with asyncio.timeout(within.total_seconds()):
-                while True:
-                    answer = await self._fetch_offsets(partitions)
-                    if answer is not None and not _retriable(answer):
-                        return _with_group_error(partitions, answer)
-                    await self._pause(attempt)
-                    attempt += 1
-        except TimeoutError:
-            where = self._standing.coordinator
+            while True:
+                answer = yield from self._fetch_offsets(partitions)
+                if answer is not None and not _retriable(answer):
+                    return _with_group_error(partitions, answer)
+                yield self._pause(attempt)
+                attempt += 1
+        except OutOfTime:
+            where = self._at.standing.coordinator
             known = f"coordinator {where.host}:{where.port}" if where else "no coordinator found"
             raise RequestTimedOutError(
-                f"no committed offsets of group {self._settings.group_id!r} within {within} "
+                f"no committed offsets of group {self._at.settings.group_id!r} in time "
                 f"({known}): check that the brokers are up and reachable"
             ) from None
 
-    async def _fetch_offsets(self, partitions: Partitions) -> OffsetsFetched | None:
-        node = await self._coordinator()
-        request = OffsetFetch(group_id=self._settings.group_id, partitions=partitions)
-        try:
-            answer = await self._brokers.request_node(
-                node, request, timeout=self._settings.request_timeout
-            )
-        except RequestFailedError:
-            self._tell(CoordinatorLost())
+    def _fetch_offsets(self, partitions: Partitions) -> Errand[OffsetsFetched | None]:
+        node = yield from self._coordinator()
+        request = OffsetFetch(group_id=self._at.settings.group_id, partitions=partitions)
+        (answer,) = yield Ask(((node, request),))
+        if isinstance(answer, RequestFailedError):
+            self._at.tell(CoordinatorLost())
             return None
         assert isinstance(answer, OffsetsFetched)
         if OFFSET_FETCH[answer.error] is Reaction.REDISCOVER:
-            self._tell(CoordinatorLost())
+            self._at.tell(CoordinatorLost())
         return answer
 
     # --- starting positions ----------------------------------------------------------------
 
-    async def find_starts(
+    def find_starts(
         self,
         partitions: Partitions,
         generation: Generation,
         *,
         still_wanted: Callable[[Partitions], Partitions],
-    ) -> None:
-        """Finds where to start, and says so partition by partition as it goes."""
-        search = Starts(reset=self._reset, unfetched=partitions)
+        must_exist: bool = False,
+    ) -> Errand[None]:
+        """Finds where to start, and says so partition by partition as it goes.
+
+        ``still_wanted`` says which partitions are worth asking for again. With ``must_exist``, a
+        partition that goes on missing from the metadata is an error; what a group assigned is
+        looked for until the group takes it back, which the leader sees to.
+        """
+        search = Starts(reset=self._at.reset, unfetched=partitions, must_exist=must_exist)
         attempt = 0
         while not search.complete:
             if search.unfetched:
-                answer = await self._fetch_offsets(search.unfetched)
+                answer = yield from self._fetch_offsets(search.unfetched)
                 if answer is not None:
                     search.fetched(answer)
                 self._report(search, generation)
             if search.unlisted:
-                await self._list_offsets(search)
+                yield from self._list_offsets(search)
                 self._report(search, generation)
             if not search.complete:
-                await self._pause(attempt)
+                yield self._pause(attempt)
                 attempt += 1
-                search.unfetched = still_wanted(search.unfetched)
-                kept = still_wanted(Partitions.of(search.unlisted))
-                search.unlisted = {p: t for p, t in search.unlisted.items() if p in kept}
+                search.keep(still_wanted)
 
     def _report(self, search: Starts, generation: Generation) -> None:
         if search.committed or search.listed_at or search.without or search.failed:
-            self._found(
+            self._at.found(
                 StartsFound(
                     generation=generation,
                     committed=search.committed,
@@ -240,60 +270,35 @@ class Errands:
             )
             search.committed, search.listed_at, search.without, search.failed = {}, {}, [], {}
 
-    async def _list_offsets(self, search: Starts) -> None:
+    def _list_offsets(self, search: Starts) -> Errand[None]:
         """Asks the partitions' leaders; whoever does not answer is asked again later."""
         topics = tuple(sorted({p.topic for p in search.unlisted}))
-        try:
-            metadata = await self._brokers.request_any(
-                GetMetadata(topics=topics), timeout=self._settings.request_timeout
-            )
-        except RequestFailedError:
+        (metadata,) = yield Ask(((None, GetMetadata(topics=topics)),))
+        if isinstance(metadata, RequestFailedError):
             return
         assert isinstance(metadata, ClusterMetadata)
-        self._brokers.learn(metadata)
-        leaders = {
-            TopicPartition(name, p.partition): p.leader_id
-            for name, topic in metadata.topics.items()
-            for p in topic.partitions
-        }
+        search.looked_up(metadata)
         asked = [
-            self._ask_leader(metadata, leader, timestamps)
-            for leader, timestamps in by_leader(search.unlisted, leaders).items()
+            (node, ListOffsets(timestamps=timestamps, read_committed=self._at.read_committed))
+            for leader, timestamps in by_leader(search.unlisted, leaders_of(metadata)).items()
+            if (node := metadata.brokers.get(leader)) is not None
         ]
-        for answer in await asyncio.gather(*asked):
-            if answer is not None:
+        for answer in (yield Ask(tuple(asked))) if asked else ():
+            if not isinstance(answer, RequestFailedError):
                 search.listed(answer)
-
-    async def _ask_leader(
-        self, metadata: ClusterMetadata, leader: int, timestamps: Mapping[TopicPartition, int]
-    ) -> OffsetsListed | None:
-        node = metadata.brokers.get(leader)
-        if node is None:
-            return None
-        request = ListOffsets(timestamps=timestamps, read_committed=self._read_committed)
-        try:
-            answer = await self._brokers.request_node(
-                node, request, timeout=self._settings.request_timeout
-            )
-        except RequestFailedError:
-            return None
-        assert isinstance(answer, OffsetsListed)
-        return answer
 
     # --- what they share -------------------------------------------------------------------
 
-    async def _coordinator(self) -> Node:
-        while self._standing.coordinator is None:
-            self._tell(CoordinatorWanted())
-            await self._standing.wait(_COORDINATOR_PATIENCE)
-        return self._standing.coordinator
+    def _coordinator(self) -> Errand[Node]:
+        while (node := self._at.standing.coordinator) is None:
+            self._at.tell(CoordinatorWanted())
+            yield Changed(_COORDINATOR_PATIENCE)
+        return node
 
-    async def _pause(self, attempt: int) -> None:
+    def _pause(self, attempt: int) -> Changed:
         """A backoff, cut short by whatever may be what was waited for."""
-        s = self._settings
-        await self._standing.wait(
-            backoff(attempt, base=s.retry_backoff, cap=s.retry_backoff_max, seed=s.seed)
-        )
+        s = self._at.settings
+        return Changed(backoff(attempt, base=s.retry_backoff, cap=s.retry_backoff_max, seed=s.seed))
 
 
 def _retriable(answer: OffsetsFetched) -> bool:

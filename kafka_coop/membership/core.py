@@ -25,7 +25,7 @@ from kafka_coop.membership.pulse import Pulse
 from kafka_coop.membership.rounds import Round
 from kafka_coop.membership.settings import MemberSettings
 from kafka_coop.membership.states import EDGES, MEMBER, State
-from kafka_coop.membership.steps import GivingUp
+from kafka_coop.membership.steps import GivingUp, lose
 from kafka_coop.membership.watch import Watch
 from kafka_coop.protocol.messages import GroupJoined
 from kafka_coop.types import (
@@ -110,6 +110,8 @@ class MemberCore:
         self._halted_by: int | None = None
         self._last_polled = 0.0
         self._must_poll = False
+        self._overdue: Failure | None = None
+        """Raised where the user hears of what their silence has cost: behind on_lost."""
 
         # The leader's watch.
         self._union: tuple[str, ...] | None = None
@@ -143,6 +145,11 @@ class MemberCore:
     def _in_group(self) -> bool:
         return self.state in MEMBER and self.generation != NO_GENERATION
 
+    def _waits_for_poll(self) -> bool:
+        """Whether the group may come to wait for our user."""
+        gives_up_last = self.state is State.LEAVING and self._blocking is not None
+        return self._in_group() or (gives_up_last and self.generation != NO_GENERATION)
+
     # --- steps -----------------------------------------------------------------------------
 
     def _offer(self, actions: tuple[Action, ...]) -> tuple[Effects, int]:
@@ -168,6 +175,14 @@ class MemberCore:
         out.withdrawing = True
         out.adopts = None
         return (WithdrawStep(step_id=out.step_id),)
+
+    def _losing(self) -> GivingUp:
+        """All that is owned is lost; on_lost comes first, then the error that explains it."""
+        lost = lose(self.owned)
+        if self._overdue is None:
+            return lost
+        told = RaiseError(failure=self._overdue)
+        return GivingUp(actions=(*lost.actions, told), lost=lost.lost)
 
     # --- errors ----------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from kafka_coop.membership.interest import subscription_bytes
 from kafka_coop.membership.record import Role
 from kafka_coop.membership.responses import JOIN, SYNC, Reaction
 from kafka_coop.membership.states import State
-from kafka_coop.membership.steps import GivingUp, gain, lose, prepare, revoke
+from kafka_coop.membership.steps import GivingUp, gain, prepare, revoke
 from kafka_coop.protocol.assignment import decode_assignment
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.marks import AssignmentMarks, split_marks
@@ -59,7 +59,7 @@ class Joining(MemberCore):
             return ()
         if self.generation == NO_GENERATION and (self.owned or self._must_poll):
             self._enter(State.PREPARING)
-            return self._offer_blocking(lose(self.owned))[0]
+            return self._offer_blocking(self._losing())[0]
         if self._halted_by is not None or self._discovery.node is None:
             return ()
         if self._interest.patterns and not self._watch.everything_known(

@@ -12,7 +12,7 @@ from kafka_coop.membership.failures import LOCAL_MAX_POLL_EXCEEDED
 from kafka_coop.membership.interest import Interest
 from kafka_coop.membership.settings import MemberSettings
 from kafka_coop.membership.states import State
-from kafka_coop.membership.steps import lose, revoke
+from kafka_coop.membership.steps import revoke
 from kafka_coop.protocol.messages import LeaveGroup
 from kafka_coop.types import NO_GENERATION, NO_MEMBER_ID
 
@@ -82,7 +82,7 @@ class Leaving(MemberCore):
             self._final_offered = True
             in_group = self.generation != NO_GENERATION and self.member_id != NO_MEMBER_ID
             auto_commit = self.settings.auto_commit and self._closing
-            giving = revoke(self.owned, auto_commit=auto_commit) if in_group else lose(self.owned)
+            giving = revoke(self.owned, auto_commit=auto_commit) if in_group else self._losing()
             if giving.actions:
                 return self._offer_blocking(giving)[0]
         if self._leave_by is None:
@@ -143,6 +143,7 @@ class Leaving(MemberCore):
         self._joining_since = None
         self._retry_at = None
         self._interest = Interest()
+        self._overdue = None
         effects += (IdentityChanged(metadata=self.metadata, commits_open=False),)
         if self._closing:
             self._enter(State.CLOSED)
@@ -165,16 +166,16 @@ class Leaving(MemberCore):
         """``max.poll.interval.ms`` is over: others shall have our partitions.
 
         A static member says nothing: it has the session timeout to come back. It keeps its
-        member id, or its own next request would be fenced by itself (KAFKA-20985).
+        member id, or its own next request would be fenced by itself (KAFKA-20985). A member that
+        unsubscribed, and whose user never came to give up what it owns, goes the same way.
         """
         limit = self.settings.rebalance_timeout
         text = (
             f"max.poll.interval.ms ({limit}) passed without a call of poll(): the group goes on "
             "without this consumer. Poll more often, process less per poll, or raise it"
         )
+        self._overdue = Failure(code=LOCAL_MAX_POLL_EXCEEDED, message=text, retriable=True)
         left = self._leave_request("consumer poll timeout has expired.")
         static = self.settings.instance_id is not None
-        reset = self._reset("consumer poll timeout has expired.", now, keep_member_id=static)
         self._must_poll = True
-        failure = Failure(code=LOCAL_MAX_POLL_EXCEEDED, message=text, retriable=True)
-        return left + reset + self._fail(failure)
+        return left + self._reset("consumer poll timeout has expired.", now, keep_member_id=static)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from kafka_coop.errors import LocalProtocolError, RequestFailedError
 from kafka_coop.membership import events as ev
 from kafka_coop.membership.core import Effects
-from kafka_coop.membership.effects import Left, ReportTopicErrors
+from kafka_coop.membership.effects import Left, RaiseError, ReportTopicErrors
 from kafka_coop.membership.failures import failure_of_code
 from kafka_coop.membership.joining import Joining
 from kafka_coop.membership.leaving import Leaving
@@ -53,7 +53,7 @@ class Member(Joining, Leaving):
         times = [self._watch.deadline(), self._pulse.session_ends, self._retry_at]
         if self._discovery.node is not None:
             times.append(self._pulse.deadline())
-        if self._in_group():
+        if self._waits_for_poll():
             times.append(self._poll_deadline())
         if self.state in MEMBER:
             times.append(self._round_ends_by)
@@ -162,6 +162,8 @@ class Member(Joining, Leaving):
             return effects
         self._blocking = None
         self._must_poll = False
+        if any(isinstance(action, RaiseError) for action in out.gives_up.actions):
+            self._overdue = None
         if self._round is not None:
             self._round.callbacks.append(event)
         self.owned -= out.gives_up.released
@@ -304,7 +306,7 @@ class Member(Joining, Leaving):
 
     def _on_tick(self, _event: ev.Tick, now: float) -> Effects:
         effects: Effects = ()
-        if self._in_group() and now >= self._poll_deadline():
+        if self._waits_for_poll() and now >= self._poll_deadline():
             effects += self._leave_until_polled(now)
         ends = self._pulse.session_ends
         if ends is not None and now >= ends:

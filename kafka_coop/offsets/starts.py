@@ -7,7 +7,7 @@ would start at its end again, and the records in between would be lost.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from kafka_coop.config import OffsetReset
@@ -16,6 +16,7 @@ from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import (
     OFFSET_EARLIEST,
     OFFSET_LATEST,
+    ClusterMetadata,
     FetchedOffset,
     ListedOffset,
     OffsetAndMetadata,
@@ -23,6 +24,10 @@ from kafka_coop.protocol.messages import (
     OffsetsListed,
 )
 from kafka_coop.types import Partitions, TopicPartition
+
+_MISSES_BELIEVED = 8
+"""Some five seconds with the default backoff. librdkafka waits 30 s
+(``topic.metadata.propagation.max.ms``)."""
 
 
 @dataclass(slots=True)
@@ -36,7 +41,7 @@ class Starts:
         listed_at: Where to start, as ``auto.offset.reset`` says.
         without: They have none, and ``auto.offset.reset`` is ``error``.
         failed: They can't be had.
-        rediscover: The coordinator is elsewhere.
+        must_exist: What goes on missing from the cluster's metadata fails.
     """
 
     reset: OffsetReset
@@ -46,7 +51,8 @@ class Starts:
     listed_at: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
     without: list[TopicPartition] = field(default_factory=list)
     failed: dict[TopicPartition, ErrorCode] = field(default_factory=dict)
-    rediscover: bool = False
+    must_exist: bool = False
+    _missed: dict[TopicPartition, int] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
@@ -55,7 +61,6 @@ class Starts:
 
     def fetched(self, answer: OffsetsFetched) -> None:
         """Takes the coordinator's answer in."""
-        self.rediscover = OFFSET_FETCH[answer.error] is Reaction.REDISCOVER
         again: list[TopicPartition] = []
         for partition in self.unfetched:
             offset = answer.offsets.get(partition, FetchedOffset(offset=-1))
@@ -68,6 +73,36 @@ class Starts:
                 case _:
                     again.append(partition)
         self.unfetched = Partitions.of(again)
+
+    def looked_up(self, metadata: ClusterMetadata) -> None:
+        """Takes in what the cluster says of the partitions still to be listed.
+
+        A topic made a moment ago is not known to every broker yet, so that a miss is believed
+        only when it was repeated.
+        """
+        for partition in list(self.unlisted):
+            topic = metadata.topics.get(partition.topic)
+            error = ErrorCode.unknown_topic_or_partition if topic is None else topic.error
+            if topic is not None and error is ErrorCode.none:
+                if any(p.partition == partition.partition for p in topic.partitions):
+                    self._missed.pop(partition, None)
+                    continue
+                error = ErrorCode.unknown_topic_or_partition
+            if LIST_OFFSETS[error] is Reaction.RAISE or self._is_missing(partition, error):
+                del self.unlisted[partition]
+                self.failed[partition] = error
+
+    def _is_missing(self, partition: TopicPartition, error: ErrorCode) -> bool:
+        if not self.must_exist or error is not ErrorCode.unknown_topic_or_partition:
+            return False
+        missed = self._missed[partition] = self._missed.get(partition, 0) + 1
+        return missed >= _MISSES_BELIEVED
+
+    def keep(self, still_wanted: Callable[[Partitions], Partitions]) -> None:
+        """Gives up those that are not wanted any more."""
+        self.unfetched = still_wanted(self.unfetched)
+        kept = still_wanted(Partitions.of(self.unlisted))
+        self.unlisted = {p: t for p, t in self.unlisted.items() if p in kept}
 
     def listed(self, answer: OffsetsListed) -> None:
         """Takes a partition leader's answer in."""
@@ -109,6 +144,15 @@ def by_leader(
         if leader >= 0:
             split.setdefault(leader, {})[partition] = timestamp
     return split
+
+
+def leaders_of(metadata: ClusterMetadata) -> dict[TopicPartition, int]:
+    """Each partition's leader; -1: none at the moment."""
+    return {
+        TopicPartition(name, p.partition): p.leader_id
+        for name, topic in metadata.topics.items()
+        for p in topic.partitions
+    }
 
 
 def _position(listed: ListedOffset) -> OffsetAndMetadata:

@@ -206,6 +206,19 @@ def test_quiet_calls_agree(ours: CoopConsumer, theirs: Consumer) -> None:
         consumer.unassign()
 
 
+def test_configuration_by_keywords_goes_before_the_dict() -> None:
+    servers = {"bootstrap.servers": CONFIG["bootstrap.servers"], "log_level": 0}
+    for made in (
+        CoopConsumer(**servers, **{"group.id": "mine"}, registry=CollectorRegistry()),
+        CoopConsumer(CONFIG, **{"group.id": "mine"}, registry=CollectorRegistry()),
+    ):
+        with made:
+            assert made._config.group_id == "mine"
+    Consumer(CONFIG, **{"group.id": "mine"}).close()
+    with pytest.raises(KafkaException, match=r"group\.id"):
+        CoopConsumer(**servers, registry=CollectorRegistry())
+
+
 def test_keyword_arguments_of_construction(ours: CoopConsumer) -> None:
     with CoopConsumer(CONFIG, assignors=None, registry=CollectorRegistry(), logger=None) as made:
         assert made.subscription() == []

@@ -238,7 +238,7 @@ def test_from_another_thread_it_wakes_a_blocked_poll(
         member.subscribe(topic)
         shared(topic, 1, member)
     raised: list[BaseException] = []
-    polling = member.consumer._polling
+    polling = member.consumer._polling.turn
 
     def poll() -> None:
         try:

@@ -386,7 +386,7 @@ class Faulty(CooperativeSticky):
 
 
 @pytest.mark.parametrize("fault", ["strangers", "unknown partitions", "unknown topics"])
-def test_what_a_plan_has_no_right_to_say_is_left_out_and_logged(
+def test_what_a_plan_has_no_right_to_say_is_left_out_logged_and_raised(
     embedded: EmbeddedKafka, fault: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = unique("t")
@@ -395,9 +395,12 @@ def test_what_a_plan_has_no_right_to_say_is_left_out_and_logged(
     with members(member):
         until(lambda: member.calls("assigned") == [()], member)
         assert "of the plan" in caplog.text
+        until(lambda: bool(member.raised), member)
+        assert isinstance(member.raised[0], AssignorException)
+        assert "of the plan" in str(member.raised[0])
         member.consumer.enforce_rebalance("the assignor is mended")
         works(embedded, topic, member)
-        assert not member.raised
+        assert len(member.raised) == 1
 
 
 @pytest.mark.parametrize(

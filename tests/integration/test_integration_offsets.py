@@ -437,6 +437,20 @@ def test_assigning_again_and_again_starts_in_the_end(embedded: EmbeddedKafka) ->
         read(member, 2)
 
 
+def test_a_topic_that_never_comes_ends_in_an_error(cluster: Cluster) -> None:
+    """By hand there is no leader who would take it back: the search has to end by itself."""
+    member = Member(cluster, unique("g"), retry_backoff_max_ms=20)
+    missing = unique("t")
+    with members(member):
+        member.consumer.assign([TopicPartition(missing, 0)])
+        until(lambda: bool(member.errors), member)
+        (message,) = member.errors
+        assert (message.topic(), message.partition()) == (missing, 0)
+        error = message.error()
+        assert error is not None
+        assert error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
 def test_by_hand_or_by_the_group_but_not_both(embedded: EmbeddedKafka) -> None:
     topic = unique("t")
     embedded.create_topic(topic)

@@ -197,11 +197,12 @@ def test_what_an_assignor_has_no_right_to_assign_is_left_out_and_said() -> None:
     members = {"a": member("t"), "b": member("t"), "c": member("u")}
     outcome = lead(scripted, {"t": 3, "u": 1}, members)
     assert partitions(outcome) == {"a": [("t", 0), ("t", 1)], "b": [], "c": []}
-    assert outcome.error is None
     said = " ".join(outcome.warnings)
     assert "3 partitions of the plan do not exist" in said
     assert "1 members of the plan are not in the group" in said
     assert "1 partitions went to members not subscribed to them" in said
+    assert isinstance(outcome.error, AssignorFailedError)
+    assert all(warning in str(outcome.error) for warning in outcome.warnings)
 
 
 def test_a_partition_given_twice_goes_to_its_owner_else_to_the_first() -> None:

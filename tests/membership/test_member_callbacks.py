@@ -7,6 +7,7 @@ from member_box import MemberBox, partitions
 
 from kafka_coop.membership import effects as ef
 from kafka_coop.membership import events as ev
+from kafka_coop.membership.failures import LOCAL_MAX_POLL_EXCEEDED
 from kafka_coop.membership.states import State
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.marks import AssignmentMarks
@@ -354,6 +355,38 @@ def test_a_late_poll_leaves_the_group_and_loses_everything() -> None:
     box.do_steps()
     assert box.sent(ef.SendJoin)
     assert box.last(ef.SendJoin).request.member_id == ""
+
+
+def test_a_late_poll_is_told_of_the_loss_first_and_then_of_its_reason() -> None:
+    """As Java's: on_lost inside the poll that comes too late; the error ends that poll."""
+    box = stable()
+    box.now += 301
+    box.tick()
+    *lost, told = box.last(ef.OfferStep).step.actions
+    assert lost == lost_and_released(T01)
+    assert isinstance(told, ef.RaiseError)
+    assert told.failure.code == LOCAL_MAX_POLL_EXCEEDED
+    box.do_steps()
+    assert sum(isinstance(action, ef.RaiseError) for action in box.actions()) == 1
+
+
+def test_who_unsubscribes_and_never_polls_again_is_out_of_the_group_all_the_same() -> None:
+    """The final on_revoke waits for a poll: others would wait for these partitions for ever."""
+    box = stable()
+    box.handle(ev.Unsubscribe())
+    revoked = box.last(ef.OfferStep).step
+    box.effects.clear()
+    box.now += 301
+    box.tick()
+    assert box.last(ef.SendLeave).request.reason == "consumer poll timeout has expired."
+    box.handle(ev.StepWithdrawn(step_id=revoked.step_id))
+    *lost, told = box.last(ef.OfferStep).step.actions
+    assert lost == lost_and_released(T01)
+    assert isinstance(told, ef.RaiseError)
+    box.done.add(revoked.step_id)
+    box.do_steps()
+    assert box.state is State.UNSUBSCRIBED
+    assert box.member.next_deadline() is None
 
 
 def test_a_late_poll_of_a_static_member_keeps_its_id_and_says_nothing() -> None:

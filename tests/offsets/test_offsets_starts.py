@@ -95,7 +95,6 @@ def test_each_error_of_a_fetch(error: ErrorCode, level: str) -> None:
     else:
         assert list(starts.unfetched) == hit
         assert not starts.failed
-    assert starts.rediscover is (level == "group" and OFFSET_FETCH[error] is Reaction.REDISCOVER)
 
 
 # --- listed offsets ------------------------------------------------------------------------------

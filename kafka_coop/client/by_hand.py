@@ -1,0 +1,77 @@
+"""Partitions assigned by hand: fetched without a group's help, under made-up generations.
+
+Real generations are positive. Those made up here count down from -2, so that a start looked up
+for one manual assignment is never taken for another's, nor for the group's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import OFFSET_INVALID
+
+from kafka_coop.backend.interface import Backend
+from kafka_coop.client.ownership import Ownership
+from kafka_coop.kafka_errors import coop_exception
+from kafka_coop.membership.failures import LOCAL_CONFLICT, LOCAL_INVALID_ARG
+from kafka_coop.partitions import offsets_of, plain
+from kafka_coop.protocol.messages import OffsetAndMetadata
+from kafka_coop.types import Generation, Partitions, TopicPartition
+
+_UNSET = (OFFSET_INVALID, confluent_kafka.OFFSET_STORED)
+
+
+class ByHand:
+    """The manual assignment of one consumer.
+
+    Attributes:
+        active: Something was assigned by hand, and nothing unassigned it since. No lease guards
+            such partitions: what the user did is the user's.
+    """
+
+    def __init__(self, ownership: Ownership, backend: Backend) -> None:
+        self.active = False
+        self._ownership = ownership
+        self._backend = backend
+        self._serial = -1
+
+    def assign(self, partitions: list[Any]) -> None:
+        """Fetches exactly these."""
+        ownership = self._ownership
+        wanted = Partitions.of(plain(partitions))
+        ownership.release(ownership.owned - wanted)
+        ownership.release(ownership.owned & wanted)  # anew, from where they are told to start
+        self.add(partitions)
+
+    def add(self, partitions: list[Any]) -> None:
+        """Fetches these too."""
+        wanted = Partitions.of(plain(partitions))
+        if twice := wanted & self._ownership.owned:
+            raise coop_exception(LOCAL_CONFLICT, f"already assigned: {list(twice)}")
+        self._serial -= 1
+        self.active = True
+        generation = Generation(self._serial)
+        self._ownership.own(wanted, generation, by_hand=True)
+        chosen = chosen_starts(partitions)
+        self._ownership.override_starts(chosen)
+        if rest := wanted - Partitions.of(chosen):
+            self._backend.find_starts(rest, generation)
+
+    def remove(self, partitions: list[Any]) -> None:
+        """Stops fetching these."""
+        gone = Partitions.of(plain(partitions))
+        if unknown := gone - self._ownership.owned:
+            raise coop_exception(LOCAL_INVALID_ARG, f"not assigned: {list(unknown)}")
+        self._ownership.release(gone)
+
+    def clear(self) -> None:
+        """Fetches nothing."""
+        self._ownership.release(self._ownership.owned)
+        self.active = False
+
+
+def chosen_starts(partitions: Iterable[Any]) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Those for which the user said where to start."""
+    return offsets_of([p for p in partitions if p.offset not in _UNSET])

@@ -1,0 +1,304 @@
+"""Commits: what is to be committed, the wait for it, and who is told how it ended.
+
+Positions are those *delivered* to the user, or what they stored; the membership sends commits
+one after the other (`kafka_coop.backend`). An asynchronous commit is reported inside poll, in
+the order asked for. What is committed in on_revoke, or just before, ends before ownership does:
+it would else be refused although nothing was lost.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future, wait
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import confluent_kafka
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message
+
+from kafka_coop.backend import clock
+from kafka_coop.backend.futures import result_within
+from kafka_coop.backend.interface import Backend
+from kafka_coop.client.ownership import Ownership
+from kafka_coop.config import ConsumerConfig
+from kafka_coop.errors import RequestFailedError
+from kafka_coop.fetching.fetcher import Fetcher
+from kafka_coop.kafka_errors import commit_exception, coop_exception, exception_of, kafka_error
+from kafka_coop.membership.failures import LOCAL_INVALID_ARG, LOCAL_NO_OFFSET, failure_of_exception
+from kafka_coop.offsets.commits import first_error
+from kafka_coop.partitions import PartitionResult, offsets_of, plain, with_offset, with_offsets
+from kafka_coop.protocol.error_codes import ErrorCode
+from kafka_coop.protocol.messages import FetchedOffset, OffsetAndMetadata
+from kafka_coop.types import Partitions, TopicPartition
+
+T = TypeVar("T")
+
+OnCommit = Callable[[KafkaError | None, list[PartitionResult]], Any]
+
+_Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+_Errors = Mapping[TopicPartition, ErrorCode]
+_Pending = Future[dict[TopicPartition, ErrorCode]]
+
+_BEFORE_RELEASE = 30.0
+"""Seconds for the commits between on_revoke and the end of ownership. The session ends them
+earlier if the coordinator can't be reached."""
+
+_ASYNC_TIMEOUT = timedelta(seconds=60)
+
+_LONGEST_QUERY = timedelta(hours=1)
+
+
+class Commits:
+    """The commits of one consumer. What reports (`settle`, `finish`) is the polling thread's.
+
+    Attributes:
+        auto_commit_due: On `backend.clock`; infinity where there is no periodic auto-commit.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: ConsumerConfig,
+        ownership: Ownership,
+        fetcher: Fetcher,
+        backend: Backend,
+        logger: logging.Logger,
+    ) -> None:
+        self._config = config
+        self._ownership = ownership
+        self._fetcher = fetcher
+        self._backend = backend
+        self._on_commit: OnCommit | None = config.callbacks.on_commit
+        self._log = logger
+        self._pending: deque[tuple[_Offsets, _Pending]] = deque()
+        self._patience_ends = float("inf")
+        interval = config.auto_commit_interval.total_seconds()
+        self._interval = interval if config.auto_commit and interval else float("inf")
+        self.auto_commit_due = clock.now() + self._interval
+
+    # --- what the user asks -----------------------------------------------------------------
+
+    def commit(self, message: Message | None, offsets: list[Any] | None) -> list[Any]:
+        """Commits, waits, and returns each partition with its offset and error.
+
+        Raises:
+            KafkaException: Every partition failed, with the same error.
+        """
+        wanted = self._wanted(message, offsets)
+        timeout = self._config.connection.request_timeout
+        results = self._result(self._backend.commit(wanted, timeout), timeout)
+        self._note(wanted, results)
+        worst = first_error(results)
+        if worst is not ErrorCode.none and set(results.values()) == {worst}:
+            raise commit_exception(commit_error(worst))
+        if worst is not ErrorCode.none:
+            return commit_results(wanted, results)
+        return with_offsets(wanted)
+
+    def commit_later(self, message: Message | None, offsets: list[Any] | None) -> None:
+        """Commits in the background; `settle` reports how it ended."""
+        self._begin(self._wanted(message, offsets))
+
+    def store(self, message: Message | None, offsets: list[Any] | None) -> None:
+        """What the next commit without arguments is to take."""
+        if (message is None) == (offsets is None):
+            raise ValueError("expected either message or offsets")
+        if self._config.auto_offset_store:
+            raise coop_exception(
+                LOCAL_INVALID_ARG,
+                "store_offsets() needs enable.auto.offset.store=false in the configuration",
+            )
+        wanted = _after(message) if message is not None else offsets_of(offsets or ())
+        with self._ownership.lock:
+            self._ownership.require(wanted)
+            self._ownership.ledger.store(wanted)
+
+    def committed(
+        self, partitions: list[Any], timeout: float
+    ) -> list[PartitionResult | confluent_kafka.TopicPartition]:
+        """What the group has committed, or each partition's error."""
+        wanted = plain(partitions)
+        within = min(timedelta(seconds=min(timeout, 1e6)), _LONGEST_QUERY)
+        found = self._result(self._backend.committed(Partitions.of(wanted), within), within)
+        return [_listed(of, found[of]) for of in wanted]
+
+    def _wanted(
+        self, message: Message | None, offsets: list[Any] | None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        if message is not None and offsets is not None:
+            raise ValueError("message and offsets are mutually exclusive: give one of them")
+        if message is not None:
+            return _after(message)
+        if offsets is not None:
+            wanted = offsets_of(offsets)
+            for partition, one in wanted.items():
+                if one.offset < 0:
+                    raise coop_exception(
+                        LOCAL_INVALID_ARG, f"{partition}: {one.offset} can't be committed"
+                    )
+        else:
+            wanted = self._news(self._ownership.owned)
+        if not wanted:
+            raise coop_exception(
+                LOCAL_NO_OFFSET, "nothing to commit: no new offset since the last one"
+            )
+        return wanted
+
+    def _result(self, future: Future[T], timeout: timedelta) -> T:
+        """Waits for the membership, a little longer than it waits itself."""
+        try:
+            return result_within(future, timeout + timedelta(seconds=1))
+        except RequestFailedError as error:
+            raise exception_of(failure_of_exception(error)) from None
+
+    # --- what the polling thread does ---------------------------------------------------------
+
+    @property
+    def pending(self) -> bool:
+        """Whether asynchronous commits have still to be reported."""
+        return bool(self._pending)
+
+    def attend(self, now: float) -> None:
+        """Auto-commits if it is time to, and reports what has ended."""
+        if now >= self.auto_commit_due:
+            # Positions of what earlier polls returned: the user has done with these.
+            self.auto_commit_due = now + self._interval
+            self.commit_owned()
+        self.settle()
+
+    def commit_owned(self) -> None:
+        """Commits all there is to commit, in the background."""
+        self._begin(self._news(self._ownership.owned))
+
+    def settle(self) -> None:
+        """Reports the commits that have ended, in the order they were asked for."""
+        while self._pending and self._pending[0][1].done():
+            offsets, future = self._pending.popleft()
+            self._report(offsets, future.result())
+
+    def finish(self, within: timedelta) -> None:
+        """Before closing: lets what is under way end, and reports it.
+
+        What is committed from now on has the rest of this time, all in all.
+        """
+        self._patience_ends = time.monotonic() + within.total_seconds()
+        self._wait([future for _, future in self._pending])
+        self.settle()
+
+    # --- before ownership ends ----------------------------------------------------------------
+
+    def wait_for(self, partitions: Partitions) -> None:
+        """Waits for what the owner has committed asynchronously."""
+        self._wait(
+            [future for offsets, future in self._pending if any(p in partitions for p in offsets)]
+        )
+
+    def commit_before_release(self, partitions: Partitions) -> None:
+        """Auto-commit: returns when it is done, or given up and reported."""
+        offsets = self._news(partitions)
+        if not offsets:
+            return
+        within = self._patience()
+        future = self._backend.commit(offsets, within)
+        self._report(offsets, future.result(within.total_seconds() + 1))
+
+    # --- how -----------------------------------------------------------------------------------
+
+    def _news(self, partitions: Partitions) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What a commit without arguments takes: positions, or what was stored; only news."""
+        ownership = self._ownership
+        with ownership.lock:
+            if self._config.auto_offset_store:
+                return ownership.ledger.news(self._fetcher.positions(partitions))
+            return ownership.ledger.news(ownership.ledger.stored(partitions))
+
+    def _begin(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
+        if offsets:
+            self._pending.append((offsets, self._backend.commit(offsets, _ASYNC_TIMEOUT)))
+
+    def _wait(self, futures: Collection[_Pending]) -> None:
+        wait(futures, timeout=self._patience().total_seconds())
+
+    def _patience(self) -> timedelta:
+        left = max(0.0, self._patience_ends - time.monotonic())
+        return timedelta(seconds=min(left, _BEFORE_RELEASE))
+
+    def _note(self, offsets: _Offsets, results: _Errors) -> None:
+        """Tells the ledger what the coordinator has taken."""
+        done = {p: o for p, o in offsets.items() if results.get(p) is ErrorCode.none}
+        ownership = self._ownership
+        with ownership.lock:
+            ownership.ledger.committed({p: o for p, o in done.items() if p in ownership.owned})
+
+    def _report(self, offsets: _Offsets, results: _Errors) -> None:
+        """Tells the ledger, and the user's ``on_commit``; without one, failures are logged."""
+        self._note(offsets, results)
+        worst = first_error(results)
+        if self._on_commit is not None:
+            error = None if worst is ErrorCode.none else commit_error(worst)
+            self._on_commit(error, commit_results(offsets, results))
+        elif worst is not ErrorCode.none:
+            failed = sorted(p for p, e in results.items() if e is not ErrorCode.none)
+            self._log.warning("commit of %s failed: %s", failed, worst.name.upper())
+
+
+def commit_error(error: ErrorCode) -> KafkaError:
+    """The KafkaError of a commit that ended with ``error``."""
+    remedy = {
+        ErrorCode.illegal_generation: "the partitions are not this consumer's any more",
+        ErrorCode.unknown_member_id: "the group does not know this consumer any more",
+        ErrorCode.request_timed_out: "no coordinator answered in time",
+    }.get(error)
+    text = f"commit failed: {error.name.upper()}" + (f": {remedy}" if remedy else "")
+    return kafka_error(int(error), text, retriable=error.retriable)
+
+
+def commit_results(offsets: _Offsets, results: _Errors) -> list[PartitionResult]:
+    """Each partition of a commit with its offset and its error."""
+    return [
+        PartitionResult(
+            p.topic,
+            p.partition,
+            o.offset,
+            metadata=o.metadata or None,
+            leader_epoch=o.leader_epoch if o.leader_epoch >= 0 else None,
+            error=commit_error(results[p])
+            if results.get(p, ErrorCode.none) is not ErrorCode.none
+            else None,
+        )
+        for p, o in offsets.items()
+    ]
+
+
+def _listed(
+    of: TopicPartition, found: FetchedOffset
+) -> PartitionResult | confluent_kafka.TopicPartition:
+    if found.error is not ErrorCode.none:
+        error = kafka_error(int(found.error), found.error.name.upper())
+        return PartitionResult(of.topic, of.partition, error=error)
+    return with_offset(
+        of,
+        OffsetAndMetadata(
+            offset=found.offset if found.offset >= 0 else OFFSET_INVALID,
+            leader_epoch=found.leader_epoch,
+            metadata=found.metadata,
+        ),
+    )
+
+
+def _after(message: Message) -> dict[TopicPartition, OffsetAndMetadata]:
+    """The position of a consumer that has processed this record."""
+    if not isinstance(message, Message):
+        raise TypeError(f"message expects a Message, got {message!r}")
+    topic, partition, offset = message.topic(), message.partition(), message.offset()
+    if message.error() is not None or topic is None or partition is None or offset is None:
+        raise KafkaException(message.error() or KafkaError(LOCAL_INVALID_ARG))
+    epoch = message.leader_epoch()
+    return {
+        TopicPartition(topic, partition): OffsetAndMetadata(
+            offset=offset + 1, leader_epoch=-1 if epoch is None else epoch
+        )
+    }

@@ -1,0 +1,161 @@
+"""The membership's steps, carried out in the user's thread: action by action, in their order.
+
+Callbacks, commits, the end of ownership and its beginning: the order in which a step lists
+them is the contract of KIP-429 (`kafka_coop.membership.steps`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, assert_never
+
+from kafka_coop.backend.interface import Backend
+from kafka_coop.backend.mailbox import StartsFound, TopicErrors
+from kafka_coop.client.commits import Commits
+from kafka_coop.client.ownership import Ownership
+from kafka_coop.kafka_errors import exception_of
+from kafka_coop.membership.effects import (
+    CallAssigned,
+    CallLost,
+    CallRevoked,
+    CommitPositions,
+    Own,
+    RaiseError,
+    Release,
+    Step,
+)
+from kafka_coop.membership.events import StepDone
+from kafka_coop.metrics.member import MemberMetrics
+from kafka_coop.types import Partitions
+
+UserCallback = Callable[[Partitions], None]
+
+
+class Callbacks:
+    """The user's three rebalance callbacks, already bound to their consumer."""
+
+    def __init__(self, assigned: UserCallback, revoked: UserCallback, lost: UserCallback) -> None:
+        self.assigned = assigned
+        self.revoked = revoked
+        self.lost = lost
+
+
+class Handover:
+    """Carries out what the mailbox brings. One thread at a time: whoever polls or closes.
+
+    Attributes:
+        callbacks: What the user is told with; None before the first `subscribe`.
+        calling: Which callback is running: assigned, revoked, lost; None outside of them.
+    """
+
+    def __init__(
+        self,
+        *,
+        backend: Backend,
+        ownership: Ownership,
+        commits: Commits,
+        metrics: MemberMetrics,
+    ) -> None:
+        self.callbacks: Callbacks | None = None
+        self.calling: str | None = None
+        self._backend = backend
+        self._ownership = ownership
+        self._commits = commits
+        self._metrics = metrics
+
+    def attend(self) -> None:
+        """Takes everything out of the mailbox and carries it out.
+
+        Raises:
+            Exception: The first that a callback of a step raised, after the whole step; what
+                is left in the mailbox waits for the next call.
+        """
+        while (item := self._backend.mailbox.take()) is not None:
+            match item:
+                case Step():
+                    self._carry_out(item)
+                case StartsFound():
+                    self._ownership.take_starts(item)
+                case TopicErrors(errors=errors):
+                    self._ownership.report_topics(errors)
+                case _:
+                    assert_never(item)
+
+    def _carry_out(self, step: Step) -> None:
+        """Whatever a callback raises, the step is carried out whole, and reported.
+
+        Were it left half-way, a partition would stay owned that the group believes revoked.
+        """
+        first: BaseException | None = None
+        spent: dict[str, timedelta] = {}
+        for action in step.actions:
+            started = time.perf_counter()
+            try:
+                kind = self._act(action)
+            except BaseException as error:  # noqa: BLE001  # Ctrl-C in a callback included
+                kind = _KINDS[type(action)]
+                first = first or error
+            if kind is not None:
+                spent[kind] = timedelta(seconds=time.perf_counter() - started)
+        self._backend.step_done(StepDone(step_id=step.step_id, **spent))
+        if first is not None:
+            raise first
+
+    def _act(self, action: Any) -> str | None:
+        match action:
+            case CallRevoked(partitions=partitions):
+                try:
+                    self._call("revoked", partitions)
+                finally:
+                    self._commits.wait_for(partitions)
+            case CallLost(partitions=partitions):
+                self._call("lost", partitions)
+            case CommitPositions(partitions=partitions):
+                self._commits.commit_before_release(partitions)
+            case Release(partitions=partitions):
+                self._ownership.release_the_groups(partitions)
+            case Own(partitions=partitions, generation=generation):
+                self._ownership.own(partitions, generation)
+            case CallAssigned(partitions=partitions):
+                self._call_assigned(partitions)
+            case RaiseError(failure=failure):
+                raise exception_of(failure)
+            case _:
+                raise AssertionError(f"an action without a case: {action!r}")
+        return _KINDS[type(action)]
+
+    def _call_assigned(self, added: Partitions) -> None:
+        self._ownership.starts_may_change = True
+        try:
+            self._call("assigned", added)
+        finally:
+            self._ownership.starts_may_change = False
+            self._ownership.begin_fetching()
+
+    def _call(self, kind: str, partitions: Partitions) -> None:
+        if self.callbacks is None:
+            return
+        callback: UserCallback = getattr(self.callbacks, kind)
+        started = time.perf_counter()
+        failed = True
+        self.calling = kind
+        try:
+            callback(partitions)
+            failed = False
+        finally:
+            self.calling = None
+            latency = timedelta(seconds=time.perf_counter() - started)
+            self._metrics.callback(kind, latency, failed=failed)  # type: ignore[arg-type]  # one of its three
+
+
+_KINDS: dict[type, str | None] = {
+    CallRevoked: "revoke_callback",
+    CallLost: "lost_callback",
+    CommitPositions: "commit",
+    CallAssigned: "assigned_callback",
+    Own: None,
+    Release: None,
+    RaiseError: None,
+}

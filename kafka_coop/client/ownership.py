@@ -1,0 +1,206 @@
+"""What the user was given: which partitions, whether they are fetched, and from where.
+
+This is ownership as the *user* has been told of it. It may lag behind what the membership
+knows; records are delivered by the former, commits are fenced by the latter.
+
+A partition is owned first and fetched later: its start is looked up by the membership, or set
+by the user inside on_assign, and is good for the generation that it was looked up in alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from confluent_kafka import Message
+
+from kafka_coop.backend.mailbox import StartsFound
+from kafka_coop.fetching.fetcher import Fetcher
+from kafka_coop.fetching.messages import error_message
+from kafka_coop.fetching.native import partition_of
+from kafka_coop.kafka_errors import coop_exception
+from kafka_coop.membership.failures import LOCAL_AUTO_OFFSET_RESET, LOCAL_STATE
+from kafka_coop.metrics.member import MemberMetrics
+from kafka_coop.offsets.ledger import Ledger
+from kafka_coop.protocol.error_codes import ErrorCode
+from kafka_coop.protocol.messages import OffsetAndMetadata
+from kafka_coop.turns import TurnLock
+from kafka_coop.types import NO_PARTITIONS, Generation, Partitions, TopicPartition
+
+_NO_OFFSET_TEXT = "no offset is committed, and auto.offset.reset=error: seek() or commit one"
+
+
+class Ownership:
+    """The partitions of one consumer. Its methods may be called from any thread.
+
+    Attributes:
+        owned: The partitions that the user was given and has not been told to have lost.
+        errors: Partition-level errors, to be delivered as messages before any record.
+        ledger: Their stored and committed offsets; with ``lock`` held.
+        lock: Guards all of this, and the fetcher. Not held while a callback of the user runs.
+        starts_may_change: on_assign runs, and may still say where to start.
+    """
+
+    def __init__(self, fetcher: Fetcher, metrics: MemberMetrics) -> None:
+        self.owned = NO_PARTITIONS
+        self.errors: deque[Message] = deque()
+        self.ledger = Ledger()
+        self.lock = TurnLock()
+        self.starts_may_change = False
+        self._fetcher = fetcher
+        self._metrics = metrics
+        self._awaiting: dict[TopicPartition, Generation] = {}
+        self._found: dict[TopicPartition, _Start] = {}
+        self._by_hand = NO_PARTITIONS
+        self._pausing = NO_PARTITIONS
+
+    # --- whose ------------------------------------------------------------------------------
+
+    def own(self, partitions: Partitions, generation: Generation, *, by_hand: bool = False) -> None:
+        """Ownership begins; fetching does when the starts of this generation are known."""
+        with self.lock:
+            self.owned |= partitions
+            if by_hand:
+                self._by_hand |= partitions
+            self._awaiting.update(dict.fromkeys(partitions, generation))
+            self._metrics.assignment(self.owned, time.monotonic())
+
+    def release(self, partitions: Partitions) -> None:
+        """Ownership ends: nothing of these is delivered after, whatever was fetched."""
+        with self.lock:
+            self.owned -= partitions
+            self._by_hand -= partitions
+            self._pausing -= partitions
+            self._fetcher.remove(partitions & self._fetcher.assignment())
+            self.ledger.forget(partitions)
+            for partition in partitions:
+                self._awaiting.pop(partition, None)
+                self._found.pop(partition, None)
+            kept = [m for m in self.errors if partition_of(m) not in partitions]
+            self.errors = deque(kept)
+            self._metrics.assignment(self.owned, time.monotonic())
+
+    def release_the_groups(self, partitions: Partitions) -> None:
+        """The same for what the group takes: what was taken by hand meanwhile stays."""
+        self.release(partitions - self._by_hand)
+
+    def require(self, partitions: Iterable[TopicPartition]) -> None:
+        """Raises KafkaException ``_STATE`` unless all of these are owned."""
+        if foreign := sorted(Partitions.of(partitions) - self.owned):
+            raise coop_exception(LOCAL_STATE, f"not assigned to this consumer: {foreign[:5]}")
+
+    # --- pausing ----------------------------------------------------------------------------
+
+    def pause(self, partitions: Partitions) -> None:
+        """Pauses, also what is owned and not fetched yet (a pause in on_assign)."""
+        with self.lock:
+            self._fetcher.pause(partitions)
+            self._pausing |= partitions & Partitions.of(self._awaiting)
+
+    def resume(self, partitions: Partitions) -> None:
+        """Undoes `pause`."""
+        with self.lock:
+            self._fetcher.resume(partitions)
+            self._pausing -= partitions
+
+    # --- where to start ---------------------------------------------------------------------
+
+    @property
+    def settled(self) -> bool:
+        """Whether every owned partition is being fetched."""
+        return not self._awaiting
+
+    def seek(self, of: TopicPartition, to: OffsetAndMetadata) -> None:
+        """Goes on from there, or starts there, where fetching has not begun."""
+        with self.lock:
+            self.require([of])
+            if of in self._awaiting:
+                self.override_starts({of: to})
+            else:
+                self._fetcher.seek(of, to.offset, to.leader_epoch)
+
+    def override_starts(self, starts: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """The user knows better where to start (on_assign, or a seek before the first record)."""
+        with self.lock:
+            for partition, start in starts.items():
+                if (generation := self._awaiting.get(partition)) is not None:
+                    self._found[partition] = _Start(generation, start)
+            self.begin_fetching()
+
+    def take_starts(self, answer: StartsFound) -> None:
+        """What the membership has found out."""
+        with self.lock:
+            for starts, committed in ((answer.committed, True), (answer.reset, False)):
+                for partition, start in starts.items():
+                    if self._is_news(partition, answer.generation):
+                        self._found[partition] = _Start(
+                            answer.generation, start, committed=committed
+                        )
+            for partition in answer.without:
+                self._report(partition, answer.generation, LOCAL_AUTO_OFFSET_RESET, _NO_OFFSET_TEXT)
+            for partition, error in answer.failed.items():
+                text = f"where to start can't be found: {error.name.upper()}"
+                self._report(partition, answer.generation, int(error), text)
+            self.begin_fetching()
+
+    def begin_fetching(self) -> None:
+        """Starts what is ready to start; not while on_assign may still override it."""
+        if self.starts_may_change:
+            return
+        with self.lock:
+            ready = {
+                partition: self._found[partition]
+                for partition, generation in self._awaiting.items()
+                if partition in self._found and self._found[partition].generation == generation
+            }
+            if ready:
+                self._fetch(ready)
+
+    def _fetch(self, ready: Mapping[TopicPartition, _Start]) -> None:
+        for partition in ready:
+            del self._awaiting[partition], self._found[partition]
+        # Where nothing is committed yet, the start itself is worth committing: were the
+        # partition to move on before its first record, auto.offset.reset would be asked again.
+        self.ledger.started({p: s.at for p, s in ready.items() if s.committed})
+        self._fetcher.add({p: s.at for p, s in ready.items()})
+        pausing = self._pausing & Partitions.of(ready)
+        if pausing:
+            self._fetcher.pause(pausing)
+            self._pausing -= pausing
+
+    def _is_news(self, partition: TopicPartition, generation: Generation) -> bool:
+        """Whether an answer for ``generation`` counts.
+
+        Not where there is one for the same (the user's word comes first), or for the ownership
+        that waits. Numbers don't tell which is later: a group that was gone begins anew.
+        """
+        known = self._found.get(partition)
+        return known is None or known.generation not in (
+            generation,
+            self._awaiting.get(partition),
+        )
+
+    # --- errors -----------------------------------------------------------------------------
+
+    def _report(
+        self, partition: TopicPartition, generation: Generation, code: int, text: str
+    ) -> None:
+        if self._awaiting.get(partition) == generation:
+            self.errors.append(error_message(partition, code, text))
+
+    def report_topics(self, errors: Mapping[str, int]) -> None:
+        """Subscribed topics that can't be had."""
+        for topic, code in sorted(errors.items()):
+            text = f"Subscribed topic not available: {topic}: {ErrorCode(code).name.upper()}"
+            self.errors.append(error_message(TopicPartition(topic, -1), code, text))
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """Where to start a partition that was owned in ``generation``."""
+
+    generation: Generation
+    at: OffsetAndMetadata
+    committed: bool = False

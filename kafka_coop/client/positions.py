@@ -1,0 +1,71 @@
+"""Where the user reads: position, seek, pause, resume, and how far behind the log's end."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import OFFSET_INVALID, KafkaException
+
+from kafka_coop.backend.interface import Backend
+from kafka_coop.client.ownership import Ownership
+from kafka_coop.fetching.fetcher import Fetcher
+from kafka_coop.metrics.scrape import MemberSnapshot, PartitionProgress
+from kafka_coop.partitions import offsets_of, plain, with_offsets
+from kafka_coop.protocol.messages import OffsetAndMetadata
+from kafka_coop.types import Partitions
+
+
+class Positions:
+    """Reads and moves the positions of the partitions owned. For any thread."""
+
+    def __init__(self, ownership: Ownership, fetcher: Fetcher) -> None:
+        self._ownership = ownership
+        self._fetcher = fetcher
+
+    def position(self, partitions: list[Any]) -> list[confluent_kafka.TopicPartition]:
+        """Each partition's next offset; ``OFFSET_INVALID`` where none is known yet."""
+        wanted = plain(partitions)
+        with self._ownership.lock:
+            known = self._fetcher.positions(Partitions.of(wanted))
+        unknown = OffsetAndMetadata(offset=OFFSET_INVALID)
+        return with_offsets({of: known.get(of, unknown) for of in wanted})
+
+    def seek(self, partition: Any) -> None:
+        """Goes on from ``partition.offset``."""
+        ((of, to),) = offsets_of([partition], argument="partition").items()
+        self._ownership.seek(of, to)
+
+    def pause(self, partitions: list[Any]) -> None:
+        """Delivers nothing of these until `resume`."""
+        wanted = plain(partitions)
+        with self._ownership.lock:
+            self._ownership.require(wanted)
+            self._ownership.pause(Partitions.of(wanted))
+
+    def resume(self, partitions: list[Any]) -> None:
+        """Undoes `pause`."""
+        wanted = plain(partitions)
+        with self._ownership.lock:
+            self._ownership.require(wanted)
+            self._ownership.resume(Partitions.of(wanted))
+
+    def snapshot(self, backend: Backend) -> MemberSnapshot:
+        """For a scrape of the metrics: must not wait for a poll of the user."""
+        if not self._ownership.lock.try_within(0.1):
+            return MemberSnapshot()
+        progress = {}
+        try:
+            for of, at in self._fetcher.positions(self._ownership.owned).items():
+                native = confluent_kafka.TopicPartition(of.topic, of.partition)
+                end = -1
+                with contextlib.suppress(KafkaException):  # not known yet
+                    end = self._fetcher.get_watermark_offsets(native, cached=True)[1]
+                known = end if end >= 0 else None
+                progress[of] = PartitionProgress(position=at.offset, end=known)
+        except (KafkaException, RuntimeError):
+            progress.clear()  # closed meanwhile
+        finally:
+            self._ownership.lock.release()
+        return MemberSnapshot(generation=backend.metadata().generation, progress=progress)

@@ -1,0 +1,95 @@
+"""What the user may ask for: topics and regular expressions, strategies by name or instance."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kafka_coop.assignors import resolve
+from kafka_coop.config import ConsumerConfig
+from kafka_coop.errors import ConfigurationError
+from kafka_coop.kafka_errors import coop_exception
+from kafka_coop.membership.failures import LOCAL_INVALID_ARG
+from kafka_coop.membership.settings import MemberSettings
+from kafka_coop.types import Assignor
+
+
+def split_topics(topics: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns names, and regular expressions.
+
+    Raises:
+        TypeError: No list of non-empty strings.
+        KafkaException: ``_INVALID_ARG``: an expression does not compile.
+    """
+    if isinstance(topics, str | bytes) or not isinstance(topics, Iterable):
+        raise TypeError(f"topics expects a list of strings, got {topics!r}")
+    names: list[str] = []
+    patterns: list[str] = []
+    for topic in topics:
+        if not isinstance(topic, str) or not topic:
+            raise TypeError(f"topics expects non-empty strings, got {topic!r}")
+        if not topic.startswith("^"):
+            names.append(topic)
+            continue
+        try:
+            re.compile(topic)
+        except re.error as error:
+            raise coop_exception(
+                LOCAL_INVALID_ARG, f"topics: {topic!r} is no regular expression: {error}"
+            ) from None
+        patterns.append(topic)
+    return tuple(names), tuple(patterns)
+
+
+def given_config(
+    config: Any,
+    more: Mapping[str, Any],
+    assignors: Iterable[Assignor] | None,
+) -> Any:
+    """One configuration out of a dict and keywords, as confluent's: the keywords win.
+
+    Instances of assignors replace the strategies' names, which may then be anybody's own.
+    """
+    if config is None:
+        config = {}
+    if not isinstance(config, Mapping):
+        return config  # for the parser to refuse
+    merged = {**config, **more}
+    if assignors is not None:
+        merged.pop("partition.assignment.strategy", None)
+    return merged
+
+
+def member_settings(config: ConsumerConfig, assignors: Iterable[Assignor] | None) -> MemberSettings:
+    """What the state machine needs to know.
+
+    Raises:
+        ConfigurationError: An assignor is none, or the strategies don't go together.
+    """
+    chosen = tuple(assignors) if assignors is not None else tuple(map(resolve, config.strategies))
+    for assignor in chosen:
+        if not isinstance(assignor, Assignor):
+            raise ConfigurationError(
+                "assignors",
+                f"assignors: {assignor!r} is no Assignor: it lacks name, supported_protocols, "
+                "subscription_user_data, assign or on_assignment",
+            )
+    return MemberSettings(
+        group_id=config.group_id,
+        client_id=config.client_id,
+        assignors=chosen,
+        instance_id=config.instance_id,
+        rack=config.rack,
+        session_timeout=config.session_timeout,
+        heartbeat_interval=config.heartbeat_interval,
+        rebalance_timeout=config.rebalance_timeout,
+        request_timeout=config.connection.request_timeout,
+        retry_backoff=config.retry_backoff,
+        retry_backoff_max=config.retry_backoff_max,
+        metadata_max_age=config.metadata_max_age,
+        allow_auto_create_topics=config.allow_auto_create_topics,
+        auto_commit=config.auto_commit,
+        seed=time.time_ns() & 0xFFFFFFFF,
+    )
