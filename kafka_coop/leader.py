@@ -21,6 +21,7 @@ import numpy as np
 from kafka_coop.assignors import resolve
 from kafka_coop.assignors.checking import checked
 from kafka_coop.assignors.columns import NOBODY, Flags, Ints
+from kafka_coop.assignors.figures import NO_FIGURES, PlanFigures, figures
 from kafka_coop.assignors.plan import Plan, partitions_at
 from kafka_coop.assignors.snapshot import Snapshot, SnapshotGroup, claimed_generation
 from kafka_coop.errors import AssignorFailedError, MalformedDataError
@@ -71,6 +72,7 @@ class LeaderOutcome:
             watches them all.
         error: Why the assignor's plan was not followed, or not to the letter; None where it was.
         warnings: What an operator should know, one sentence each.
+        figures: What the plan costs.
     """
 
     assignments: dict[str, bytes]
@@ -81,6 +83,7 @@ class LeaderOutcome:
     topics: tuple[str, ...] = ()
     error: AssignorFailedError | None = None
     warnings: tuple[str, ...] = ()
+    figures: PlanFigures = NO_FIGURES
 
 
 def run_assignor(
@@ -153,6 +156,7 @@ def lead(
         topics=_all_topics(decoded.subscriptions),
         error=error,
         warnings=(*decoded.warnings, *plan.notes),
+        figures=figures(snapshot, plan.owner, waits),
     )
 
 

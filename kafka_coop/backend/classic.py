@@ -363,6 +363,7 @@ class ClassicBackend:
                 assignments=dict(outcome.assignments),
                 duration=timedelta(seconds=time.perf_counter() - started),
                 error=outcome.error,
+                figures=outcome.figures,
             )
         )
 

@@ -38,6 +38,10 @@ _CALM_SLICE = 0.030
 _BUSY_SLICE = 0.002
 """The same while a rebalance is under way: every slice is added to a moved partition's gap."""
 
+_SHORT_WAY = 1.0
+"""Seconds for which polls may take their short way, on which the time between them is not
+looked at: a longer gap always ends in a poll that does."""
+
 _Take: TypeAlias = Callable[[int, float], list[Message]]
 
 
@@ -75,6 +79,7 @@ class Polling:
         self._handover = handover
         self._fetcher = fetcher
         self._times = times
+        times.last_seen = lambda: mailbox.last_poll
 
     def one(self, timeout: float) -> Message | None:
         """The next message, or None after ``timeout`` seconds."""
@@ -106,13 +111,13 @@ class Polling:
         self.calm_until = NEVER
         got: list[Message] = []
         try:
-            self._times.entered(time.monotonic())
+            self._times.entered(clock.now())
             self._gather(got, n, deadline, take)
         except BaseException:
             self._put_back(got)
             raise
         finally:
-            self._times.left(time.monotonic())
+            self._times.left(clock.now())
             self.calm_until = self._calm_for_now()
             self.turn.release()
         return got
@@ -168,4 +173,4 @@ class Polling:
     def _calm_for_now(self) -> float:
         if self._never_calm or self._ownership.errors or self._commits.pending:
             return NEVER
-        return self._commits.auto_commit_due
+        return min(self._commits.auto_commit_due, clock.now() + _SHORT_WAY)

@@ -227,6 +227,8 @@ class Joining(MemberCore):
         self._awaited = None
         if self._round is not None:
             self._round.assign = event.duration
+            self._round.plan = event.figures
+            self._round.planned_at = now
         told = self._fail(failure_of_exception(event.error)) if event.error is not None else ()
         return told + self._sync(event.assignments, now)
 

@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass
 from datetime import timedelta
 
+from kafka_coop.assignors.figures import PlanFigures
 from kafka_coop.types import NO_GENERATION, NO_PARTITIONS, Generation, Partitions
 
 
@@ -38,6 +39,8 @@ class RebalanceRecord:
         commit: The commit between on_revoke and the end of ownership.
         revoked, assigned, lost, kept: Partitions by what became of them here.
         follow_up: The leader announced that another round must come.
+        plan: What the plan costs, leader only.
+        planned_at: When it was made, on the machine's clock.
     """
 
     group_id: str
@@ -65,3 +68,5 @@ class RebalanceRecord:
     lost: Partitions = NO_PARTITIONS
     kept: Partitions = NO_PARTITIONS
     follow_up: bool = False
+    plan: PlanFigures | None = None
+    planned_at: float | None = None

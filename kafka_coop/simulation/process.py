@@ -253,6 +253,7 @@ class Process:
             assignments=dict(outcome.assignments),
             duration=timedelta(seconds=self.assignor_time),
             error=outcome.error,
+            figures=outcome.figures,
         )
         self.after(self.assignor_time, self.handle, done)
 
