@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from kafka_coop.consumer import CoopConsumer
     from kafka_coop.listener import RebalanceListener
     from kafka_coop.planning import plan
+    from kafka_coop.shutdown import Shutdown
 
-__all__ = ["CoopConsumer", "RebalanceListener", "TopicPartition", "plan"]
+__all__ = ["CoopConsumer", "RebalanceListener", "Shutdown", "TopicPartition", "plan"]
 
 _HOMES = {
     "CoopConsumer": "kafka_coop.consumer",
     "RebalanceListener": "kafka_coop.listener",
+    "Shutdown": "kafka_coop.shutdown",
     "TopicPartition": "confluent_kafka",
     "plan": "kafka_coop.planning",
 }

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from types import TracebackType
@@ -30,6 +29,7 @@ from kafka_coop.client.by_hand import ByHand, chosen_starts
 from kafka_coop.client.closing import PATIENCE, Closing, Draining
 from kafka_coop.client.commits import Commits
 from kafka_coop.client.handover import Callbacks, Handover
+from kafka_coop.client.health import Health, assess
 from kafka_coop.client.observer import LoggingObserver
 from kafka_coop.client.ownership import Ownership
 from kafka_coop.client.polling import CLOSED, FOREVER, Polling
@@ -90,15 +90,16 @@ class CoopConsumer:
                 client_id=self._config.client_id,
                 registry=registry,
                 snapshot=self._snapshot,
-                clock=time.monotonic,
+                clock=clock.now,
             )
         except ConfigurationError as error:
             raise configuration_exception(error) from None
         with contextlib.ExitStack() as undo:
             undo.callback(self._metrics.close)
             observer = LoggingObserver(self._metrics, self._log, settings.assignors)
+            for_librdkafka = self._metrics.librdkafka.listening(self._config.fetcher)
             if self._config.group_protocol == "consumer":
-                group = GroupFetcher(self._config.fetcher, logger=logger)
+                group = GroupFetcher(for_librdkafka, logger=logger)
                 self._fetcher: Fetching = group
                 undo.callback(group.close)
                 self._backend: Backend = BrokerAssignedBackend(
@@ -106,7 +107,7 @@ class CoopConsumer:
                 )
             else:
                 self._fetcher = Fetcher(
-                    self._config.fetcher, logger=logger, prefetch=self._config.poll_prefetch
+                    for_librdkafka, logger=logger, prefetch=self._config.poll_prefetch
                 )
                 undo.callback(self._fetcher.close)
                 try:
@@ -495,6 +496,33 @@ class CoopConsumer:
         with self._lock:
             self._fetcher.set_sasl_credentials(username, password)
         self._backend.set_sasl_credentials(username, password)
+
+    # --- how it is doing -------------------------------------------------------------------
+
+    @property
+    def registry(self) -> CollectorRegistry:
+        """Where this consumer's metrics are."""
+        return self._metrics.registry
+
+    def health(self, max_lag: int | None = None) -> Health:
+        """Whether this consumer is well. For any thread, also once it is closed.
+
+        Args:
+            max_lag: More records than these, over all partitions owned, count as lagging.
+        """
+        closed = self._unusable is not None
+        return assess(
+            closed=closed,
+            subscribed=bool(self._topics) and not closed,
+            by_hand=self._by_hand.active,
+            owned=self._ownership.owned,
+            snapshot=self._snapshot(),
+            lease_until=self._mailbox.lease_until,
+            last_poll=self._mailbox.last_poll,
+            now=clock.now(),
+            max_poll_interval=self._config.rebalance_timeout,
+            max_lag=max_lag,
+        )
 
     # --- the end ---------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ import numpy as np
 from kafka_coop.assignors import resolve
 from kafka_coop.assignors.checking import checked
 from kafka_coop.assignors.columns import NOBODY, Flags, Ints
+from kafka_coop.assignors.figures import NO_FIGURES, PlanFigures, figures
 from kafka_coop.assignors.plan import Plan, partitions_at
 from kafka_coop.assignors.snapshot import Snapshot, SnapshotGroup, claimed_generation
 from kafka_coop.errors import AssignorFailedError, MalformedDataError
@@ -28,10 +29,12 @@ from kafka_coop.protocol.assignment import encode_assignments
 from kafka_coop.protocol.marks import AssignmentMarks, SubscriptionMarks, append_marks, split_marks
 from kafka_coop.protocol.subscription import decode_subscriptions
 from kafka_coop.types import (
+    NO_GENERATION,
     NO_PARTITIONS,
     Assignment,
     Assignor,
     Cluster,
+    Generation,
     GroupAssignment,
     GroupSubscription,
     Partitions,
@@ -70,6 +73,7 @@ class LeaderOutcome:
             watches them all.
         error: Why the assignor's plan was not followed, or not to the letter; None where it was.
         warnings: What an operator should know, one sentence each.
+        figures: What the plan costs.
     """
 
     assignments: dict[str, bytes]
@@ -80,6 +84,7 @@ class LeaderOutcome:
     topics: tuple[str, ...] = ()
     error: AssignorFailedError | None = None
     warnings: tuple[str, ...] = ()
+    figures: PlanFigures = NO_FIGURES
 
 
 def run_assignor(
@@ -112,6 +117,8 @@ def lead(
     members: Mapping[str, bytes],
     *,
     instance_ids: Mapping[str, str | None] | None = None,
+    leader: str = "",
+    generation: Generation = NO_GENERATION,
 ) -> LeaderOutcome:
     """Runs the leader's step of one rebalance.
 
@@ -120,6 +127,8 @@ def lead(
         cluster: What exists: topic -> number of partitions, or a `Cluster` with racks too.
         members: Member id -> ConsumerProtocolSubscription, version prefix included.
         instance_ids: Member id -> ``group.instance.id`` of the static members.
+        leader: The leader's member id: its own assignment is marked so.
+        generation: The round's, for that mark.
 
     Returns:
         The assignments and how they came about. Never raises for what members sent or the
@@ -138,7 +147,9 @@ def lead(
     granted = np.where(waits, NOBODY, plan.owner)
     follow_up = cooperative and bool(waits.any() or _revocations(snapshot, granted))
     return LeaderOutcome(
-        assignments=_encode(strategy, plan, granted, follow_up=follow_up),
+        assignments=_encode(
+            strategy, plan, granted, follow_up=follow_up, leader=leader, generation=generation
+        ),
         subscriptions=decoded.subscriptions,
         intended=plan,
         withheld=partitions_at(snapshot, np.flatnonzero(waits)),
@@ -146,6 +157,7 @@ def lead(
         topics=_all_topics(decoded.subscriptions),
         error=error,
         warnings=(*decoded.warnings, *plan.notes),
+        figures=figures(snapshot, plan.owner, waits),
     )
 
 
@@ -319,7 +331,15 @@ def _revocations(snapshot: Snapshot, granted: Ints) -> bool:
 # --- encode --------------------------------------------------------------------------------
 
 
-def _encode(strategy: Assignor, plan: Plan, granted: Ints, *, follow_up: bool) -> dict[str, bytes]:
+def _encode(
+    strategy: Assignor,
+    plan: Plan,
+    granted: Ints,
+    *,
+    follow_up: bool,
+    leader: str,
+    generation: Generation,
+) -> dict[str, bytes]:
     members = plan.snapshot.members
     marks = AssignmentMarks(
         follow_up=follow_up, heartbeat_interval=suggested_heartbeat_interval(len(members))
@@ -331,14 +351,16 @@ def _encode(strategy: Assignor, plan: Plan, granted: Ints, *, follow_up: bool) -
         if user_data not in marked:
             unmarked = strategy.name in _UNMARKED
             marked[user_data] = user_data if unmarked else append_marks(user_data, marks)
-    return encode_assignments(
-        {
-            member: Assignment(
-                partitions=granting.partitions[member], user_data=marked[plan.data_for(member)]
-            )
-            for member in members
-        }
-    )
+    granted_to = {
+        member: Assignment(
+            partitions=granting.partitions[member], user_data=marked[plan.data_for(member)]
+        )
+        for member in members
+    }
+    if leader in granted_to and strategy.name not in _UNMARKED:
+        led = append_marks(plan.data_for(leader), replace(marks, leads=generation))
+        granted_to[leader] = replace(granted_to[leader], user_data=led)
+    return encode_assignments(granted_to)
 
 
 def _at_most(warnings: list[str], most: int) -> tuple[str, ...]:

@@ -375,6 +375,8 @@ class ClassicBackend:
             effect.cluster,
             effect.members,
             instance_ids=effect.instance_ids,
+            leader=effect.leader,
+            generation=effect.generation,
         )
         for warning in outcome.warnings:
             self._log.warning("group %s: %s", self._settings.group_id, warning)
@@ -384,6 +386,7 @@ class ClassicBackend:
                 assignments=dict(outcome.assignments),
                 duration=timedelta(seconds=time.perf_counter() - started),
                 error=outcome.error,
+                figures=outcome.figures,
             )
         )
 

@@ -41,6 +41,10 @@ _BUSY_SLICE = 0.002
 _INTRODUCTION = 0.1
 """Seconds for librdkafka to hear of a topic, while nothing is fetched."""
 
+_SHORT_WAY = 1.0
+"""Seconds for which polls may take their short way, on which the time between them is not
+looked at: a longer gap always ends in a poll that does."""
+
 _Take: TypeAlias = Callable[[int, float], list[Message]]
 
 
@@ -78,6 +82,7 @@ class Polling:
         self._handover = handover
         self._fetcher = fetcher
         self._times = times
+        times.last_seen = lambda: mailbox.last_poll
 
     def one(self, timeout: float) -> Message | None:
         """The next message, or None after ``timeout`` seconds."""
@@ -109,13 +114,13 @@ class Polling:
         self.calm_until = NEVER
         got: list[Message] = []
         try:
-            self._times.entered(time.monotonic())
+            self._times.entered(clock.now())
             self._gather(got, n, deadline, take)
         except BaseException:
             self._put_back(got)
             raise
         finally:
-            self._times.left(time.monotonic())
+            self._times.left(clock.now())
             self.calm_until = self._calm_for_now()
             self.turn.release()
         return got
@@ -183,4 +188,4 @@ class Polling:
     def _calm_for_now(self) -> float:
         if self._never_calm or self._ownership.errors or self._commits.pending:
             return NEVER
-        return self._commits.auto_commit_due
+        return min(self._commits.auto_commit_due, clock.now() + _SHORT_WAY)

@@ -68,4 +68,6 @@ class Positions:
             progress.clear()  # closed meanwhile
         finally:
             self._ownership.lock.release()
-        return MemberSnapshot(generation=backend.metadata().generation, progress=progress)
+        generation = backend.metadata().generation
+        stable = generation >= 0 and not backend.mailbox.expecting
+        return MemberSnapshot(generation=generation, stable=stable, progress=progress)

@@ -23,7 +23,7 @@ from kafka_coop.protocol.messages import (
     Node,
     SyncGroup,
 )
-from kafka_coop.types import Cluster, Generation, GroupMetadata, Partitions
+from kafka_coop.types import Cluster, Generation, GroupMetadata, MemberId, Partitions
 
 # --- actions of a step: the user's thread --------------------------------------------------
 
@@ -180,6 +180,8 @@ class RunAssignor:
     cluster: Cluster
     members: Mapping[str, bytes]
     instance_ids: Mapping[str, str]
+    leader: MemberId
+    generation: Generation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeAlias
 
+from kafka_coop.assignors.figures import NO_FIGURES, PlanFigures
 from kafka_coop.errors import RequestFailedError
 from kafka_coop.protocol.messages import (
     ClusterMetadata,
@@ -151,6 +152,7 @@ class AssignmentComputed:
     assignments: dict[str, bytes]
     duration: timedelta = timedelta(0)
     error: Exception | None = None
+    figures: PlanFigures = NO_FIGURES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -237,6 +237,8 @@ class Joining(MemberCore):
                 instance_ids={
                     m.member_id: m.instance_id for m in answer.members if m.instance_id is not None
                 },
+                leader=answer.leader,
+                generation=answer.generation,
             ),
         )
 
@@ -246,6 +248,8 @@ class Joining(MemberCore):
         self._awaited = None
         if self._round is not None:
             self._round.assign = event.duration
+            self._round.plan = event.figures
+            self._round.planned_at = now
         told = self._fail(failure_of_exception(event.error)) if event.error is not None else ()
         return told + self._sync(event.assignments, now)
 

@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass
 from datetime import timedelta
 
+from kafka_coop.assignors.figures import PlanFigures
 from kafka_coop.types import NO_GENERATION, NO_PARTITIONS, Generation, Partitions
 
 
@@ -39,6 +40,8 @@ class RebalanceRecord:
         revoked, assigned, lost, kept: Partitions by what became of them here.
         follow_up: The leader announced that another round must come.
         broker_assigns: Nobody leads: a group of KIP-848, where the broker makes the plan.
+        plan: What the plan costs, leader only.
+        planned_at: When it was made, on the machine's clock.
     """
 
     group_id: str
@@ -67,3 +70,5 @@ class RebalanceRecord:
     kept: Partitions = NO_PARTITIONS
     follow_up: bool = False
     broker_assigns: bool = False
+    plan: PlanFigures | None = None
+    planned_at: float | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from kafka_coop.assignors.figures import PlanFigures
 from kafka_coop.membership.events import StepDone
 from kafka_coop.membership.record import RebalanceRecord, Role
 from kafka_coop.membership.steps import GivingUp
@@ -25,6 +26,8 @@ class Round:
     sync_sent_at: float | None = None
     synced_at: float | None = None
     assign: timedelta = timedelta(0)
+    plan: PlanFigures | None = None
+    planned_at: float | None = None
     generation: Generation = NO_GENERATION
     protocol_name: str | None = None
     role: Role = Role.FOLLOWER
@@ -72,6 +75,8 @@ class Round:
             prepare=_between(self.began_at, self.first_join_at),
             join=_between(self.first_join_at, self.joined_at),
             assign=self.assign,
+            plan=self.plan,
+            planned_at=self.planned_at,
             sync=_between(self.sync_sent_at, self.synced_at),
             revoke_callback=sum((c.revoke_callback for c in self.callbacks), timedelta(0)),
             assigned_callback=sum((c.assigned_callback for c in self.callbacks), timedelta(0)),

@@ -31,6 +31,10 @@ Change: TypeAlias = Literal["assigned", "revoked", "lost"]
 CHANGES: Final[tuple[Change, ...]] = get_args(Change)
 """What can become of a partition here, and the callback that says so."""
 
+Moves: TypeAlias = Literal["made", "fewest"]
+MOVES: Final[tuple[Moves, ...]] = get_args(Moves)
+"""What a plan takes from owners, and the least that any with these loads would."""
+
 OTHER_REASON: Final = "other"
 COMMIT_FAILURES: Final = (
     *(
@@ -124,6 +128,21 @@ class EventFamilies:
     moved_partitions: Counter = field(
         default_factory=partial(
             _counter, "moved_partitions_total", "Partitions that came or went.", "kind"
+        )
+    )
+    planned_moves: Counter = field(
+        default_factory=partial(
+            _counter,
+            "planned_moves_total",
+            "Partitions that plans of this leader take from their owners, and the fewest possible.",
+            "kind",
+        )
+    )
+    unowned_seconds: Counter = field(
+        default_factory=partial(
+            _counter,
+            "unowned_partition_seconds_total",
+            "Partitions times seconds between being taken away and given, as their leader saw it.",
         )
     )
     join_latency: Histogram = field(

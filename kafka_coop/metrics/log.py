@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any, Final
 
@@ -65,6 +66,9 @@ def _pairs(record: RebalanceRecord) -> Iterator[tuple[str, str]]:
         yield "attempts", str(record.attempts)
     if record.follow_up:
         yield "follow_up", "yes"
+    if record.plan is not None and record.plan.moved:
+        yield "planned_moves", str(record.plan.moved)
+        yield "fewest_moves", str(record.plan.fewest)
     yield "total", _duration(record.total)
     for phase, duration in phases_of(record).items():
         if duration > _ZERO:
@@ -88,6 +92,7 @@ def rebalance_fields(record: RebalanceRecord) -> dict[str, Any]:
         "error": record.error,
         "attempts": record.attempts,
         "follow_up": record.follow_up,
+        "plan": None if record.plan is None else asdict(record.plan),
         "assigned": _by_topic(record.assigned),
         "revoked": _by_topic(record.revoked),
         "lost": _by_topic(record.lost),

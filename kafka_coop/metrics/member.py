@@ -9,20 +9,23 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Final, TypeVar
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
+from kafka_coop.assignors.figures import PlanFigures
 from kafka_coop.membership.record import RebalanceRecord
 from kafka_coop.metrics.collector import collector_for
 from kafka_coop.metrics.families import (
     CHANGES,
     COMMIT_FAILURES,
+    MOVES,
     OTHER_REASON,
     PHASES,
     Change,
     EventFamilies,
     Phase,
 )
+from kafka_coop.metrics.librdkafka import LibrdkafkaStatistics
 from kafka_coop.metrics.polls import PollClock
 from kafka_coop.metrics.scrape import MemberLabels, MemberReading, MemberSnapshot
 from kafka_coop.types import NO_PARTITIONS, Partitions
@@ -70,8 +73,11 @@ class MemberMetrics:
         self._last_rebalance: float | None = None
         self._last_heartbeat: float | None = None
         self._rounds = 0
+        self._plan: tuple[PlanFigures, float] | None = None
+        self.librdkafka = LibrdkafkaStatistics()
         self._lock = threading.Lock()
         self._series: list[tuple[MetricWrapperBase, tuple[str, ...]]] = []
+        self.registry: Final = REGISTRY if registry is None else registry
         self._collector = collector_for(registry)
         self.labels = MemberLabels(group_id, client_id)  # a scrape may come before claim() returns
         self.labels = self._collector.claim(group_id, client_id, self.read)
@@ -85,6 +91,8 @@ class MemberMetrics:
         self._rebalance_failures = self._child(events.rebalance_failures)
         self._join_attempts = self._child(events.join_attempts)
         self._moved = {c: self._child(events.moved_partitions, c) for c in CHANGES}
+        self._planned_moves = {k: self._child(events.planned_moves, k) for k in MOVES}
+        self._unowned_seconds = self._child(events.unowned_seconds)
         self._join_latency = self._child(events.join_latency)
         self._sync_latency = self._child(events.sync_latency)
         self._heartbeat_latency = self._child(events.heartbeat_latency)
@@ -151,12 +159,25 @@ class MemberMetrics:
         if record.error is not None:
             self._rebalance_failures.inc()
             return
+        self._note_plan(record)
         self._last_rebalance = self._clock()
         self._rebalance_latency.observe(record.total.total_seconds())
         for phase, duration in phases_of(record).items():
             if duration > _ZERO:
                 self._phases[phase].observe(duration.total_seconds())
         self._count_round(record)
+
+    def _note_plan(self, record: RebalanceRecord) -> None:
+        """Counts what this member planned as the leader; as a follower it knows of no plan."""
+        before, self._plan = self._plan, None
+        if record.plan is None or record.planned_at is None:
+            return
+        self._plan = (record.plan, record.planned_at)
+        self._planned_moves["made"].inc(record.plan.moved)
+        self._planned_moves["fewest"].inc(record.plan.fewest)
+        if before is not None and before[0].withheld:
+            # The round before withheld them, and this one gave them to their new owners.
+            self._unowned_seconds.inc(before[0].withheld * (record.planned_at - before[1]))
 
     def _count_round(self, record: RebalanceRecord) -> None:
         # A leader without our marks announces nothing, but who revoked rejoins (KIP-429). Topics
@@ -199,6 +220,8 @@ class MemberMetrics:
             last_poll=moment(polls.last),
             polls=polls,
             snapshot=snapshot,
+            plan=None if self._plan is None else self._plan[0],
+            librdkafka=self.librdkafka.latest,
         )
 
     def _take_snapshot(self) -> MemberSnapshot | None:

@@ -8,6 +8,7 @@ time. consume(n) pays it once for n records.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 MAX_WINDOW_SECONDS: Final = 60.0
@@ -28,13 +29,21 @@ class PollReading(NamedTuple):
 class PollClock:
     """Written by the thread that polls, read by any other.
 
+    A poll() that finds a record waiting takes a short way, on which nothing is counted but the
+    moment (`last_seen`): its gaps are not among the figures, but none goes unnoticed that begins
+    or ends with a longer poll, and the short way is left every second.
+
     ``entered`` and ``left`` belong around every poll() or consume(); nested or concurrent
     polls count as one. Seconds of one steady clock, the same that the reader uses.
+
+    Attributes:
+        last_seen: When a poll was last seen, by the same clock; of whoever knows it.
     """
 
     __slots__ = (
-        "_first",
         "_gap_max",
+        "_gaps",
+        "_gaps_sum",
         "_idle_read",
         "_last",
         "_left",
@@ -42,11 +51,14 @@ class PollClock:
         "_previous_gap_max",
         "_waiting",
         "_window_end",
+        "last_seen",
     )
 
     def __init__(self) -> None:
+        self.last_seen: Callable[[], float] = lambda: float("-inf")
         self._polls = 0
-        self._first = 0.0
+        self._gaps = 0
+        self._gaps_sum = 0.0
         self._last = 0.0
         self._left: float | None = None
         self._gap_max = 0.0
@@ -64,13 +76,14 @@ class PollClock:
             return
         self._waiting = (idle, now)
         if self._polls:
-            gap = now - self._last
+            gap = max(now - self._begun(), 0.0)
+            self._gaps += 1
+            self._gaps_sum += gap
             if now >= self._window_end:
                 self._begin_window(now)
             if gap > self._gap_max:  # noqa: PLR1730  # max() would double the cost of poll's part
                 self._gap_max = gap
         else:
-            self._first = now
             self._window_end = now + MAX_WINDOW_SECONDS
         self._last = now
         self._polls += 1
@@ -89,17 +102,26 @@ class PollClock:
         if since is not None:
             last = max(now, since)
             idle += last - since
+        elif last is not None:
+            last = max(last, self.last_seen())
         # ``left`` may carry a time taken before an earlier read's. A counter that steps back by
         # a microsecond is read as a restart of the process, and counted anew from zero.
         self._idle_read = max(self._idle_read, idle)
-        # The gaps between begins add up to the last begin less the first: no sum to keep.
         return PollReading(
             last=last,
-            gaps=max(self._polls - 1, 0),
-            gaps_sum=self._last - self._first,
+            gaps=self._gaps,
+            gaps_sum=self._gaps_sum,
             gap_max=max(self._gap_max, self._previous_gap_max),
             idle=self._idle_read,
         )
+
+    def _begun(self) -> float:
+        """When the last poll began, one that took the short way included.
+
+        While poll() waits it is seen again and again: that counts for what began after.
+        """
+        seen = self.last_seen()
+        return seen if self._left is not None and seen > self._left else self._last
 
     def _begin_window(self, now: float) -> None:
         if now < self._window_end + MAX_WINDOW_SECONDS:

@@ -18,7 +18,9 @@ from prometheus_client.core import (
     SummaryMetricFamily,
 )
 
+from kafka_coop.assignors.figures import PlanFigures
 from kafka_coop.metrics.families import MEMBER_LABELS, PREFIX
+from kafka_coop.metrics.librdkafka import Statistics, librdkafka_families
 from kafka_coop.metrics.polls import PollReading
 from kafka_coop.types import NO_GENERATION, NO_PARTITIONS, Generation, Partitions, TopicPartition
 
@@ -57,10 +59,12 @@ class MemberSnapshot:
 
     Attributes:
         generation: The generation the member is in; `NO_GENERATION` outside the group.
+        stable: In the group, with no round under way.
         progress: By partition. What the member no longer owns may be in it: it is left out.
     """
 
     generation: Generation = NO_GENERATION
+    stable: bool = False
     progress: Mapping[TopicPartition, PartitionProgress] = field(default_factory=dict)
 
 
@@ -75,6 +79,8 @@ class MemberReading:
     last_poll: float | None = None
     polls: PollReading
     snapshot: MemberSnapshot | None = None
+    plan: PlanFigures | None = None
+    librdkafka: Statistics | None = None
 
 
 Readings = Sequence[tuple[MemberLabels, MemberReading]]
@@ -85,6 +91,27 @@ _GAUGES: Final[tuple[tuple[str, str, Callable[[MemberReading], float | None]], .
         "generation",
         "The group's generation this member is in; -1 outside the group.",
         lambda m: None if m.snapshot is None else m.snapshot.generation,
+    ),
+    (
+        "stable",
+        "1: in the group, with no rebalance under way; 0: not.",
+        lambda m: None if m.snapshot is None else float(m.snapshot.stable),
+    ),
+    ("leader", "1: led the last round; 0: did not.", lambda m: float(m.plan is not None)),
+    (
+        "group_partitions",
+        "Partitions that the group subscribes to, as its leader knows them; 0 on others.",
+        lambda m: 0 if m.plan is None else m.plan.partitions,
+    ),
+    (
+        "withheld_partitions",
+        "Partitions that the leader's last plan gave to nobody yet; 0 on others.",
+        lambda m: 0 if m.plan is None else m.plan.withheld,
+    ),
+    (
+        "unassigned_partitions",
+        "Partitions that the leader's strategy gives to nobody; 0 on others.",
+        lambda m: 0 if m.plan is None else m.plan.unassigned,
     ),
     (
         "last_assignment_timestamp_seconds",
@@ -137,6 +164,7 @@ def scraped(readings: Readings) -> list[Metric]:
         *(_partition_gauge(name, text, value, readings) for name, text, value in _PARTITION_GAUGES),
         _poll_interval(readings),
         _poll_idle(readings),
+        *librdkafka_families((member, r.librdkafka) for member, r in readings),
     ]
 
 

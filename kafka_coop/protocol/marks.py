@@ -56,7 +56,8 @@ import numpy as np
 
 from kafka_coop.errors import MalformedDataError
 from kafka_coop.protocol.topic_partitions import decode_topic_partitions, encode_topic_partitions
-from kafka_coop.types import Partitions, TopicPartition
+from kafka_coop.protocol.user_data import decode_generation, encode_generation
+from kafka_coop.types import Generation, Partitions, TopicPartition
 
 VERSION = 1
 
@@ -72,7 +73,7 @@ _NOTHING = b"\0\0\0\0\xff\xff\xff\xff"
 
 _SUBSCRIPTION, _ASSIGNMENT = 1, 2
 _REJOIN, _DRAINING, _LOAD = 1, 2, 3
-_FOLLOW_UP, _HEARTBEAT_INTERVAL = 16, 17
+_FOLLOW_UP, _HEARTBEAT_INTERVAL, _LEADS = 16, 17, 18
 
 _COUNT = struct.Struct(">Q")
 _MICROSECOND = timedelta(microseconds=1)
@@ -102,10 +103,13 @@ class AssignmentMarks:
         follow_up: Another round must come, because partitions have to be revoked first: beat
             often until told.
         heartbeat_interval: How often to beat otherwise; None: no suggestion. To the microsecond.
+        leads: In the leader's own assignment alone: the generation that it leads. Brokers tell
+            nobody but the members who leads; so whoever describes the group can see it.
     """
 
     follow_up: bool = False
     heartbeat_interval: timedelta | None = None
+    leads: Generation | None = None
 
 
 Marks = SubscriptionMarks | AssignmentMarks
@@ -190,13 +194,19 @@ def _assignment_fields(marks: AssignmentMarks) -> dict[int, bytes]:
         fields[_FOLLOW_UP] = b""
     if marks.heartbeat_interval is not None:
         fields[_HEARTBEAT_INTERVAL] = _COUNT.pack(marks.heartbeat_interval // _MICROSECOND)
+    if marks.leads is not None:
+        fields[_LEADS] = encode_generation(marks.leads)
     return fields
 
 
 def _assignment_marks(fields: Mapping[int, bytes]) -> AssignmentMarks:
     # Zero or missing is no suggestion. 64 bits of microseconds always fit a timedelta.
     interval = timedelta(microseconds=_count(fields.get(_HEARTBEAT_INTERVAL)))
-    return AssignmentMarks(follow_up=_FOLLOW_UP in fields, heartbeat_interval=interval or None)
+    return AssignmentMarks(
+        follow_up=_FOLLOW_UP in fields,
+        heartbeat_interval=interval or None,
+        leads=decode_generation(fields[_LEADS]) if _LEADS in fields else None,
+    )
 
 
 def _count(value: bytes | None) -> int:

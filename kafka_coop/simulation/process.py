@@ -266,12 +266,15 @@ class Process:
             effect.cluster,
             effect.members,
             instance_ids=effect.instance_ids,
+            leader=effect.leader,
+            generation=effect.generation,
         )
         done = ev.AssignmentComputed(
             token=effect.token,
             assignments=dict(outcome.assignments),
             duration=timedelta(seconds=self.assignor_time),
             error=outcome.error,
+            figures=outcome.figures,
         )
         self.after(self.assignor_time, self.handle, done)
 

@@ -7,6 +7,8 @@ from datetime import timedelta
 from typing import cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kafka_coop.assignors import known_names, resolve
 from kafka_coop.errors import AssignorFailedError, ConfigurationError
@@ -335,6 +337,22 @@ def test_the_assignment_says_whether_another_round_comes_and_how_often_to_beat(
         )
 
 
+def test_the_leaders_own_assignment_alone_says_that_it_leads() -> None:
+    members = {name: member("t") for name in "abc"}
+    outcome = lead("range", {"t": 3}, members, leader="b", generation=Generation(7))
+    marks = {
+        m: split_marks(decode_assignment(d).user_data)[1] for m, d in outcome.assignments.items()
+    }
+    interval = timedelta(milliseconds=100)
+    assert marks == {
+        "a": AssignmentMarks(heartbeat_interval=interval),
+        "b": AssignmentMarks(heartbeat_interval=interval, leads=Generation(7)),
+        "c": AssignmentMarks(heartbeat_interval=interval),
+    }
+    gone = lead("range", {"t": 3}, members, leader="d", generation=Generation(7))
+    assert gone.assignments == lead("range", {"t": 3}, members).assignments
+
+
 def test_sticky_assignments_are_the_bytes_java_sends() -> None:
     outcome = lead("sticky", {"t": 1}, {"a": member("t")})
     assert outcome.assignments["a"] == b"\0\0\0\0\0\1\0\1t\0\0\0\1\0\0\0\0\xff\xff\xff\xff"
@@ -359,3 +377,29 @@ def test_partitions_may_be_given_by_count_or_as_a_cluster() -> None:
 def test_an_assignor_is_what_the_protocol_says() -> None:
     scripted: Assignor = giving()
     assert isinstance(scripted, Assignor)
+
+
+# --- what it costs -------------------------------------------------------------------------
+
+
+@given(
+    strategy=st.sampled_from(sorted(known_names())),
+    owned=st.lists(st.integers(0, 3), min_size=1, max_size=12),
+)
+def test_a_plan_moves_no_fewer_than_the_bound_and_ours_exactly_as_many(
+    strategy: str, owned: list[int]
+) -> None:
+    count = len(owned)
+    members = {
+        f"m{i}": member(
+            "t",
+            owned=Partitions({"t": [p for p, o in enumerate(owned) if o == i]}),
+            generation=1,
+        )
+        for i in range(4)
+    }
+    costs = lead(strategy, {"t": count}, members).figures
+    assert costs.partitions == count
+    assert costs.fewest <= costs.moved
+    if strategy in ("cooperative-sticky", "constrained-cooperative-sticky", "fairest-sticky"):
+        assert costs.moved == costs.fewest == costs.withheld

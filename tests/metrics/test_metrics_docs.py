@@ -67,7 +67,9 @@ def table(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows[2:]]
 
 
-OURS = table("The metrics")
+OWN = table("The metrics")
+LIBRDKAFKAS = table("librdkafka's statistics")
+OURS = OWN + LIBRDKAFKAS
 FROM_JAVA = table("From Java's names")
 
 
@@ -80,6 +82,7 @@ def bench() -> Bench:
     member.assignment(Partitions({"t": [0]}), bench.clocks.steady)
     member.heartbeat(timedelta(0))
     member.rebalance(RebalanceRecord(group_id="orders", client_id="rdkafka"))
+    member.librdkafka.hear('{"brokers": {"b:1": {"nodeid": 1}}}')
     for at in (1.0, 2.0):
         member.polls.entered(at)
         member.polls.left(at)
@@ -109,7 +112,9 @@ def test_type_labels_and_number_of_series_are_as_documented(bench: Bench, row: l
     assert family.type == kind
     own = {label for sample in live(family) for label in sample} - {"group", "client_id", "le"}
     assert own == set(re.findall(r"`(\w+)`", labels))
-    assert f"{len(live(family))}" == series.removesuffix(" per owned partition")
+    assert f"{len(live(family))}" == series.removesuffix(" per owned partition").removesuffix(
+        " per broker"
+    )
     assert meaning
     assert family.documentation
 
@@ -124,11 +129,16 @@ def test_values_of_closed_labels_are_named(bench: Bench, row: list[str]) -> None
 
 
 def test_the_total_of_series(bench: Bench) -> None:
-    total = sum(len(live(family)) for family in families(bench).values())
-    created = sum(len(f.samples) for f in families(bench).values()) - total
+    found = families(bench)
+    own = [family for name, family in found.items() if "librdkafka" not in name]
+    total = sum(len(live(family)) for family in own)
+    created = sum(len(f.samples) for f in own) - total
     assert f"A member has {total - 2} series, and 2 more per partition" in DOCS
     assert f"{total - 2}·*M* + 2·*P*" in DOCS
     assert f"each counter and histogram, {created} more" in DOCS
+    per_broker = sum("per broker" in row[4] for row in LIBRDKAFKAS)
+    once = len(LIBRDKAFKAS) - per_broker
+    assert f"librdkafka's statistics are {once} more, and {per_broker} per broker" in DOCS
 
 
 @pytest.mark.parametrize("java", JAVA)

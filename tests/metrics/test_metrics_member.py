@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from metrics_support import Bench
 
+from kafka_coop.assignors.figures import PlanFigures
 from kafka_coop.membership.record import RebalanceRecord
 from kafka_coop.metrics.families import CHANGES, COMMIT_FAILURES, PHASES
 from kafka_coop.metrics.member import MemberMetrics
@@ -264,3 +265,26 @@ def test_the_default_assignment_is_none(bench: Bench) -> None:
     assert bench.value("kafka_coop_last_assignment_timestamp_seconds") is None
     member.assignment(NO_PARTITIONS, bench.clocks.steady)
     assert bench.value("kafka_coop_last_assignment_timestamp_seconds") == bench.clocks.wall
+
+
+def test_the_leader_counts_its_moves_and_what_nobody_owned_meanwhile() -> None:
+    bench = Bench()
+    member = bench.member()
+
+    def led(at: float, plan: PlanFigures | None) -> None:
+        member.rebalance(
+            RebalanceRecord(group_id="g", client_id="c", plan=plan, planned_at=plan and at)
+        )
+
+    led(10.0, PlanFigures(partitions=8, moved=3, fewest=2, withheld=3))
+    assert bench.value("kafka_coop_withheld_partitions") == 3
+    led(10.5, PlanFigures(partitions=8))
+    assert bench.value("kafka_coop_withheld_partitions") == 0
+    assert bench.value("kafka_coop_unowned_partition_seconds_total") == 1.5
+    assert bench.value("kafka_coop_planned_moves_total", kind="made") == 3
+    assert bench.value("kafka_coop_planned_moves_total", kind="fewest") == 2
+    led(20.0, PlanFigures(partitions=8, withheld=8))
+    led(21.0, None)  # another member leads now, and knows how long it took
+    assert bench.value("kafka_coop_leader") == 0
+    led(30.0, PlanFigures(partitions=8))
+    assert bench.value("kafka_coop_unowned_partition_seconds_total") == 1.5

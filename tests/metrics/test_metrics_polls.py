@@ -140,3 +140,20 @@ def test_one_poll_is_no_interval() -> None:
     member.polls.entered(bench.clocks.steady)
     assert bench.value("kafka_coop_poll_interval_max_seconds") is None
     assert bench.value("kafka_coop_poll_interval_seconds_count") == 0
+
+
+def test_polls_on_the_short_way_are_seen_by_their_moment_alone() -> None:
+    polls = PollClock()
+    seen = 0.0
+    polls.last_seen = lambda: seen
+    polls.entered(1.0)
+    seen = 1.9  # while it waits there
+    polls.left(2.0)
+    seen = 7.0  # a poll that found a record waiting
+    assert polls.read(8.0).last == 7.0
+    polls.entered(9.0)
+    polls.left(9.0)
+    assert polls.read(9.0).gap_max == 2.0
+    seen = 8.9
+    polls.entered(10.0)
+    assert polls.read(10.0)[1:4] == (2, 3.0, 2.0)

@@ -40,6 +40,7 @@ assignment_marks = st.builds(
     follow_up=st.booleans(),
     heartbeat_interval=st.none()
     | st.timedeltas(min_value=timedelta(microseconds=1), max_value=timedelta(days=365)),
+    leads=st.none() | st.builds(Generation, st.integers(-1, 2**31 - 1)),
 )
 marks_of_both_kinds: st.SearchStrategy[Marks] = subscription_marks | assignment_marks
 

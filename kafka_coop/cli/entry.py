@@ -1,0 +1,30 @@
+"""The script `kafka-coop`: imports the rest, or says what to install."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+_NEEDED: Final = ("typer", "rich")
+_UNAVAILABLE: Final = 7
+"""`kafka_coop.cli.exits.Exit.UNAVAILABLE`, spelled out: nothing is imported before the check."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line. Returns the exit status."""
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        print(  # noqa: T201  # there is nothing else to print with
+            f"kafka-coop needs {' and '.join(missing)}: pip install 'kafka-coop[cli]'",
+            file=sys.stderr,
+        )
+        return _UNAVAILABLE
+    from kafka_coop.cli.app import run  # noqa: PLC0415  # needs what was looked for
+
+    return run(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

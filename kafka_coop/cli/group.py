@@ -1,0 +1,213 @@
+"""A group as one look at it showed: plain values, decoded, without a broker behind them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from kafka_coop.errors import MalformedDataError
+from kafka_coop.planning.table import shown
+from kafka_coop.protocol.assignment import decode_assignment
+from kafka_coop.protocol.marks import AssignmentMarks, SubscriptionMarks, split_marks
+from kafka_coop.protocol.subscription import decode_subscription
+from kafka_coop.types import (
+    NO_PARTITIONS,
+    Cluster,
+    Generation,
+    Partitions,
+    Subscription,
+    TopicPartition,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberLook:
+    """One member.
+
+    Attributes:
+        name: What to call it: its client id, with a number where several share one.
+        subscription: What it joined with, its user data without the marks; None: not told
+            (a group that is not stable, or of type consumer), or it does not parse.
+        raw_user_data: The user data as sent, marks and all.
+        marks: What it told the leader behind its user data; None: no member of ours.
+        assigned: What it was given.
+        assignment_marks: What its leader told it; None: that is no member of ours.
+        problem: Why its bytes do not parse.
+    """
+
+    id: str
+    name: str
+    client_id: str
+    host: str
+    instance_id: str | None = None
+    subscription: Subscription | None = None
+    raw_user_data: bytes | None = None
+    marks: SubscriptionMarks | None = None
+    assigned: Partitions = NO_PARTITIONS
+    assignment_marks: AssignmentMarks | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupLook:
+    """One group at one moment.
+
+    Attributes:
+        state: The broker's word for it: Stable, Empty, PreparingRebalance, ….
+        kind: ``classic``, or ``consumer`` (KIP-848).
+        assignor: The strategy's name; empty where there is none yet.
+        members: By name.
+        cluster: Partitions of every topic that members subscribe to or commit to, and their
+            racks where a member has one.
+        committed: The group's committed offsets.
+        ends: The ends of those partitions' logs.
+        unread: Why there is no lag; None: there is.
+    """
+
+    id: str
+    state: str
+    kind: str
+    assignor: str = ""
+    coordinator: str = ""
+    members: tuple[MemberLook, ...] = ()
+    cluster: Cluster = field(default_factory=Cluster)
+    committed: Mapping[TopicPartition, int] = field(default_factory=dict)
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    unread: str | None = None
+
+    @cached_property
+    def leader(self) -> MemberLook | None:
+        """Who leads; None: not known.
+
+        The broker tells members only. Ours mark the assignment that they give themselves; and
+        one alone leads.
+        """
+        if self.kind != "classic":
+            return None
+        leading = [m for m in self.members if m.assignment_marks and _leads(m.assignment_marks)]
+        if len(leading) == 1:
+            return leading[0]
+        return self.members[0] if len(self.members) == 1 else None
+
+    @cached_property
+    def generation(self) -> Generation | None:
+        """The group's generation, where its leader is one of ours."""
+        for member in self.members:
+            if member.assignment_marks is not None and _leads(member.assignment_marks):
+                return member.assignment_marks.leads
+        return None
+
+    @cached_property
+    def follow_up(self) -> bool:
+        """Whether the leader announced another round (KIP-429): something is on its way."""
+        return any(m.assignment_marks and m.assignment_marks.follow_up for m in self.members)
+
+    @cached_property
+    def owners(self) -> Mapping[TopicPartition, MemberLook]:
+        """Who was given what."""
+        return {p: member for member in self.members for p in member.assigned}
+
+    @cached_property
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        """Every partition that concerns the group, in order."""
+        subscribed = {
+            t for m in self.members if m.subscription is not None for t in m.subscription.topics
+        }
+        wanted = {
+            TopicPartition(topic, p)
+            for topic in subscribed
+            for p in range(self.cluster.partitions.get(topic, 0))
+        }
+        return tuple(sorted(wanted | self.owners.keys() | self.committed.keys()))
+
+    @cached_property
+    def unowned(self) -> tuple[TopicPartition, ...]:
+        """Partitions of subscribed topics that nobody was given."""
+        subscribed = {
+            t for m in self.members if m.subscription is not None for t in m.subscription.topics
+        }
+        return tuple(p for p in self.partitions if p.topic in subscribed and p not in self.owners)
+
+    def lag(self, partition: TopicPartition) -> int | None:
+        """Records between what is committed and the log's end; None: not known."""
+        end, committed = self.ends.get(partition), self.committed.get(partition)
+        return None if end is None or committed is None else max(end - committed, 0)
+
+    def lag_of(self, member: MemberLook) -> int | None:
+        """The sum over what a member was given; None: not known of any."""
+        lags = [lag for p in member.assigned if (lag := self.lag(p)) is not None]
+        return sum(lags) if lags else None
+
+    @cached_property
+    def total_lag(self) -> int | None:
+        """The sum over all partitions with a committed offset; None: there is none."""
+        lags = [lag for p in self.partitions if (lag := self.lag(p)) is not None]
+        return sum(lags) if lags else None
+
+
+def _leads(marks: AssignmentMarks) -> bool:
+    return marks.leads is not None
+
+
+def look_at_member(
+    *,
+    member_id: str,
+    client_id: str,
+    host: str,
+    metadata: bytes,
+    assignment: bytes,
+    instance_id: str | None = None,
+) -> MemberLook:
+    """Decodes what a broker tells of a classic member; bytes of others may be anything."""
+    subscription, raw, marks, problem = None, None, None, None
+    if metadata:
+        try:
+            sent = decode_subscription(metadata)
+        except MalformedDataError as error:
+            problem = f"its subscription does not parse: {error}"
+        else:
+            raw = sent.user_data
+            user_data, found = split_marks(raw)
+            marks = found if isinstance(found, SubscriptionMarks) else None
+            subscription = Subscription(
+                topics=sent.topics,
+                owned=sent.owned,
+                generation=sent.generation,
+                user_data=user_data,
+                rack=sent.rack,
+                instance_id=instance_id,
+            )
+    given, told = NO_PARTITIONS, None
+    if assignment:
+        try:
+            decoded = decode_assignment(assignment)
+        except MalformedDataError as error:
+            problem = f"its assignment does not parse: {error}"
+        else:
+            given = decoded.partitions
+            _, found = split_marks(decoded.user_data)
+            told = found if isinstance(found, AssignmentMarks) else None
+    return MemberLook(
+        id=member_id,
+        name=shown(client_id or member_id),
+        client_id=client_id,
+        host=host.lstrip("/"),
+        instance_id=instance_id,
+        subscription=subscription,
+        raw_user_data=raw,
+        marks=marks,
+        assigned=given,
+        assignment_marks=told,
+        problem=problem,
+    )
+
+
+def named(members: list[MemberLook]) -> tuple[MemberLook, ...]:
+    """The members in the order of their names; those of one name show the end of their id."""
+    shared = Counter(m.name for m in members)
+    told_apart = [
+        replace(m, name=f"{m.name}~{m.id[-4:]}") if shared[m.name] > 1 else m for m in members
+    ]
+    return tuple(sorted(told_apart, key=lambda m: (m.name, m.id)))

@@ -1,0 +1,235 @@
+"""One look at a group, through the administration client."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    ConsumerGroupType,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+)
+from confluent_kafka import TopicPartition as ConfluentPartition
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # its stubs hide it
+
+from kafka_coop.cli.connection import Connection
+from kafka_coop.cli.exits import CommandError, Exit
+from kafka_coop.cli.group import GroupLook, MemberLook, look_at_member, named
+from kafka_coop.planning.table import shown
+from kafka_coop.types import Cluster, Partitions, TopicPartition
+
+_GONE: Final = "Dead"
+_TOPICS_AT_ONCE: Final = 500
+
+
+def look(connection: Connection, group_id: str) -> GroupLook:
+    """Looks at a group.
+
+    Raises:
+        CommandError: There is no such group, it is of a kind without partitions to assign, or
+            no broker answers.
+    """
+    described = _describe(connection, group_id)
+    state = _words(described.state)
+    if state == _GONE:
+        raise _missing(connection, group_id)
+    kind = "consumer" if described.type is ConsumerGroupType.CONSUMER else "classic"
+    if kind == "consumer":
+        members = _consumer_members(described.members)
+    else:
+        state, members = _classic_members(connection, group_id, described.members)
+    committed, unread = _committed(connection, group_id)
+    if state == _GONE:
+        raise _missing(connection, group_id)
+    topics = {t for m in members if m.subscription is not None for t in m.subscription.topics}
+    topics |= {p.topic for m in members for p in m.assigned} | {p.topic for p in committed}
+    racks = any(m.subscription is not None and m.subscription.rack for m in members)
+    cluster = _cluster(connection, topics, racks=racks)
+    ends, unreadable = _ends(connection, cluster, committed)
+    return GroupLook(
+        id=group_id,
+        state=state,
+        kind=kind,
+        assignor=described.partition_assignor or "",
+        coordinator=_node(described.coordinator),
+        members=named(members),
+        cluster=cluster,
+        committed=committed,
+        ends=ends,
+        unread=unread or unreadable,
+    )
+
+
+def group_names(connection: Connection) -> list[str]:
+    """Every consumer group's name.
+
+    Raises:
+        CommandError: No broker answers.
+    """
+    listed = connection.result(connection.admin.list_consumer_groups())
+    return sorted(group.group_id for group in listed.valid or ())
+
+
+def _describe(connection: Connection, group_id: str) -> Any:
+    connection.metadata()
+    try:
+        asked = connection.admin.describe_consumer_groups(
+            [group_id], request_timeout=connection.timeout
+        )
+        return connection.result(asked[group_id])
+    except ValueError as error:
+        raise CommandError(f"group {group_id!r}: {error}", Exit.USAGE) from None
+    except KafkaException as error:
+        failed = error.args[0]
+        if failed.code() == KafkaError._INVALID_ARG:  # noqa: SLF001  # librdkafka's code
+            raise CommandError(
+                f"group {group_id!r} holds no consumers: {failed.str()}", Exit.WRONG_KIND
+            ) from None
+        if failed.code() == KafkaError.GROUP_ID_NOT_FOUND:
+            raise _missing(connection, group_id) from None
+        raise CommandError(f"group {group_id!r}: {failed.str()}", Exit.UNREACHABLE) from None
+
+
+def _missing(connection: Connection, group_id: str) -> CommandError:
+    """No consumer group of that name: another kind of group, a misspelling, or nothing."""
+    names = group_names(connection)
+    if group_id not in names and any(g.id == group_id for g in connection.groups()):
+        return CommandError(
+            f"group {group_id!r} is neither classic nor of type consumer (a share or streams"
+            " group): its partitions are not assigned to members",
+            Exit.WRONG_KIND,
+        )
+    alike = difflib.get_close_matches(group_id, names, n=3, cutoff=0.5)
+    hint = f"; there is {', '.join(map(repr, alike))}" if alike else ""
+    return CommandError(f"no group {group_id!r} at {connection.servers}{hint}", Exit.NO_SUCH_GROUP)
+
+
+def _classic_members(
+    connection: Connection, group_id: str, described: Iterable[Any]
+) -> tuple[str, list[MemberLook]]:
+    """Members with their own bytes, which brokers show while the group is stable.
+
+    The state is of the same answer: a rebalance between two requests would mix two groups.
+    """
+    instance_ids = {m.member_id: m.group_instance_id for m in described}
+    answers = connection.groups(group_id)
+    members = [
+        look_at_member(
+            member_id=member.id,
+            client_id=member.client_id,
+            host=member.client_host,
+            metadata=bytes(member.metadata or b""),
+            assignment=bytes(member.assignment or b""),
+            instance_id=instance_ids.get(member.id) or None,
+        )
+        for found in answers
+        for member in found.members
+    ]
+    return next((found.state for found in answers if found.state != _GONE), _GONE), members
+
+
+def _consumer_members(described: Iterable[Any]) -> list[MemberLook]:
+    """Members of a group of type consumer: the broker assigns, there are no bytes of theirs."""
+    return [
+        MemberLook(
+            id=member.member_id,
+            name=shown(member.client_id or member.member_id),
+            client_id=member.client_id,
+            host=member.host.lstrip("/"),
+            instance_id=member.group_instance_id or None,
+            assigned=Partitions.of(
+                (p.topic, p.partition) for p in member.assignment.topic_partitions
+            ),
+        )
+        for member in described
+    ]
+
+
+def _committed(
+    connection: Connection, group_id: str
+) -> tuple[dict[TopicPartition, int], str | None]:
+    """The group's offsets, or why they can't be read."""
+    asked = connection.admin.list_consumer_group_offsets(
+        [ConsumerGroupTopicPartitions(group_id)], request_timeout=connection.timeout
+    )
+    try:
+        found = connection.result(asked[group_id]).topic_partitions or ()
+    except KafkaException as error:
+        return {}, f"the group's offsets can't be read: {error.args[0].str()}"
+    return {
+        TopicPartition(p.topic, p.partition): p.offset
+        for p in found
+        if p.error is None and p.offset >= 0
+    }, None
+
+
+def _cluster(connection: Connection, topics: set[str], *, racks: bool) -> Cluster:
+    known = connection.metadata().topics
+    counts = {t: len(known[t].partitions) for t in sorted(topics) if t in known}
+    return Cluster(
+        partitions={t: n for t, n in counts.items() if n},
+        replica_racks=_racks(connection, [t for t, n in counts.items() if n]) if racks else None,
+    )
+
+
+def _racks(connection: Connection, topics: Sequence[str]) -> dict[str, tuple[tuple[str, ...], ...]]:
+    """Each partition's racks, for strategies that go by them (KIP-881)."""
+    racks: dict[str, tuple[tuple[str, ...], ...]] = {}
+    for at in range(0, len(topics), _TOPICS_AT_ONCE):
+        some = list(topics[at : at + _TOPICS_AT_ONCE])
+        asked = connection.admin.describe_topics(
+            TopicCollection(some), request_timeout=connection.timeout
+        )
+        for topic, future in asked.items():
+            try:
+                partitions = connection.result(future).partitions
+            except KafkaException:  # deleted since, or not ours to see
+                continue
+            racks[topic] = tuple(
+                tuple(sorted({n.rack for n in p.replicas if n.rack})) for p in partitions
+            )
+    return racks
+
+
+def _ends(
+    connection: Connection, cluster: Cluster, committed: Iterable[TopicPartition]
+) -> tuple[dict[TopicPartition, int], str | None]:
+    """Where the committed partitions' logs end, as a reader of committed records sees it."""
+    wanted: Mapping[ConfluentPartition, OffsetSpec] = {
+        ConfluentPartition(p.topic, p.partition): OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        for p in committed
+        if p.partition < cluster.partitions.get(p.topic, 0)
+    }
+    if not wanted:
+        return {}, None
+    asked = connection.admin.list_offsets(
+        dict(wanted),
+        isolation_level=IsolationLevel.READ_COMMITTED,
+        request_timeout=connection.timeout,
+    )
+    ends: dict[TopicPartition, int] = {}
+    failed: str | None = None
+    for partition, future in asked.items():
+        try:
+            ends[TopicPartition(partition.topic, partition.partition)] = connection.result(
+                future
+            ).offset
+        except KafkaException as error:
+            failed = f"some logs' ends can't be read: {error.args[0].str()}"
+    return ends, failed
+
+
+def _words(state: Any) -> str:
+    """The broker's own spelling: PreparingRebalance."""
+    return "".join(word.capitalize() for word in state.name.split("_")).replace(
+        "Rebalancing", "Rebalance"
+    )
+
+
+def _node(node: Any) -> str:
+    return "" if node is None else f"{node.host}:{node.port} (broker {node.id})"

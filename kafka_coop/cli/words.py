@@ -1,0 +1,59 @@
+"""What all screens write alike."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import Any, Final
+
+from rich.console import Console
+
+from kafka_coop.planning.table import shown
+from kafka_coop.types import Partitions
+
+NARROW: Final = 72
+"""Columns below which tables give way to lines."""
+
+
+def make_console(*, stderr: bool = False) -> Console:
+    """A console that invents nothing: no emoji, no guessed colours. It honours NO_COLOR."""
+    return Console(stderr=stderr, highlight=False, emoji=False, markup=False)
+
+
+def ranges(partitions: Partitions) -> str:
+    """`orders 0-3 7, payments 2`."""
+    return ", ".join(
+        f"{shown(topic)} {' '.join(_runs(indices.tolist()))}"
+        for topic, indices in partitions.items()
+    )
+
+
+def _runs(numbers: Iterable[int]) -> Iterator[str]:
+    for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
+        found = [number for _, number in run]
+        yield str(found[0]) if len(found) == 1 else f"{found[0]}-{found[-1]}"
+
+
+def count(number: int | None) -> str:
+    """`1,234`; a dash where it is not known."""
+    return "-" if number is None else f"{number:,}"
+
+
+def plural(number: int, one: str, many: str | None = None) -> str:
+    """`1 member`, `3 members`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def spread(counts: Iterable[int]) -> str:
+    """`4 each`, or `3-5 each`."""
+    found = list(counts)
+    if not found:
+        return ""
+    least, most = min(found), max(found)
+    return f"{least} each" if least == most else f"{least}-{most} each"
+
+
+def to_json(value: Mapping[str, Any]) -> str:
+    """One document, its keys in the order given."""
+    return json.dumps(value, indent=2, ensure_ascii=False)

@@ -1,0 +1,168 @@
+"""Metrics and health over HTTP, in one line: ``serve(consumer, 9100)``."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
+from urllib.parse import parse_qs, urlsplit
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from kafka_coop.errors import ConfigurationError
+
+_OK: Final = 200
+_NOT_FOUND: Final = 404
+_NOT_WELL: Final = 503
+_JSON: Final = "application/json"
+_MOST_PORTS: Final = 65535
+
+
+class Condition(Protocol):
+    """What `kafka_coop.CoopConsumer.health` returns."""
+
+    @property
+    def live(self) -> bool:
+        """Whether a restart would not help."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether it does its work."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able values."""
+
+
+class Observed(Protocol):
+    """A consumer, as far as this module knows it."""
+
+    @property
+    def registry(self) -> CollectorRegistry:
+        """Where its metrics are."""
+
+    def health(self, max_lag: int | None = None) -> Condition:
+        """Whether it is well."""
+
+
+class MetricsServer:
+    """Serves until `close`, or for as long as its ``with`` block runs.
+
+    | path | answer |
+    |---|---|
+    | ``/metrics`` | the registries' metrics, in Prometheus' text format or OpenMetrics |
+    | ``/health`` | every consumer's health as JSON; 503 unless all are ready |
+    | ``/live`` | the same; 503 unless all are live |
+
+    Attributes:
+        port: Where it listens: the system's choice where 0 was asked for.
+    """
+
+    def __init__(self, server: ThreadingHTTPServer) -> None:
+        self._server = server
+        self.port: int = server.server_address[1]
+        self._thread = threading.Thread(
+            target=server.serve_forever, name=f"kafka-coop-metrics-{self.port}", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stops serving. A second call does nothing."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def serve(
+    consumers: Observed | Iterable[Observed],
+    port: int,
+    *,
+    host: str = "",
+    max_lag: int | None = None,
+) -> MetricsServer:
+    """Serves metrics and health of consumers from threads of its own.
+
+    Args:
+        consumers: One, or several of this process. Registries that they share are served once.
+        port: 0: any that is free.
+        host: The address to listen on; empty: all.
+        max_lag: A consumer with more records to come is not ready.
+
+    Raises:
+        ConfigurationError: The port can't be had.
+    """
+    several: Sequence[Observed] = (
+        tuple(consumers) if isinstance(consumers, Iterable) else (consumers,)
+    )
+    if not 0 <= port <= _MOST_PORTS:
+        raise ConfigurationError("port", f"port must be between 0 and {_MOST_PORTS}, not {port!r}")
+    try:
+        server = ThreadingHTTPServer((host, port), _handler(several, max_lag))
+    except OSError as error:
+        raise ConfigurationError(
+            "port", f"can't serve metrics on {host or '*'}:{port}: {error}; choose another port"
+        ) from None
+    server.daemon_threads = True
+    return MetricsServer(server)
+
+
+def _handler(consumers: Sequence[Observed], max_lag: int | None) -> type[BaseHTTPRequestHandler]:
+    def conditions() -> list[Condition]:
+        return [consumer.health(max_lag) for consumer in consumers]
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:  # http.server's name
+            path = urlsplit(self.path).path
+            if path == "/metrics":
+                self._metrics()
+            elif path == "/health":
+                self._health(lambda c: c.ready)
+            elif path == "/live":
+                self._health(lambda c: c.live)
+            else:
+                self._answer(_NOT_FOUND, "text/plain", b"/metrics, /health or /live\n")
+
+        def _metrics(self) -> None:
+            encoder, content_type = choose_encoder(self.headers.get("Accept", ""))
+            wanted = parse_qs(urlsplit(self.path).query).get("name[]")
+            registries = {id(c.registry): c.registry for c in consumers}.values()
+            parts = [
+                encoder(registry.restricted_registry(wanted) if wanted else registry)
+                for registry in registries
+            ]
+            end = b"# EOF\n"  # of OpenMetrics: once, however many registries there are
+            body = b"".join(part.removesuffix(end) for part in parts)
+            body += end if any(part.endswith(end) for part in parts) else b""
+            self._answer(_OK, content_type, body)
+
+        def _health(self, well: Callable[[Condition], bool]) -> None:
+            found = conditions()
+            status = _OK if all(map(well, found)) else _NOT_WELL
+            body = json.dumps({"consumers": [c.as_dict() for c in found]}).encode()
+            self._answer(status, _JSON, body + b"\n")
+
+        def _answer(self, status: int, content_type: str, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", content_type)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            """A scrape every few seconds is no news."""
+
+    return Handler

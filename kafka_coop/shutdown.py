@@ -1,0 +1,85 @@
+"""Ends a consumer in order when the process is told to go: SIGTERM, or Ctrl-C.
+
+    with Shutdown() as shutdown, consumer:
+        while not shutdown:
+            message = consumer.poll(1.0)
+            …
+
+A signal handler may run anywhere, inside `poll` too, where nothing can be closed; so it leaves a
+note only. The loop ends at its next turn, and ``with`` closes the consumer: callbacks run, what
+is due is committed, and the group is left at once.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from types import FrameType, TracebackType
+from typing import Any, Final, Protocol, Self, TypeVar
+
+M_co = TypeVar("M_co", covariant=True)
+
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+class Polled(Protocol[M_co]):
+    """What can be polled."""
+
+    def poll(self, timeout: float | None = ...) -> M_co | None:
+        """The next message, or None."""
+
+
+class Shutdown:
+    """While its ``with`` block runs, signals are noted instead of ending the process.
+
+    It is true once one came. The second one does what it did before: whoever is impatient, or
+    finds the application stuck, gets a KeyboardInterrupt, or ends the process.
+
+    Args:
+        signals: Which; SIGTERM and SIGINT if not given.
+
+    Raises:
+        ValueError: On entering, in a thread other than the main one: Python's signals are its.
+    """
+
+    def __init__(self, signals: tuple[signal.Signals, ...] = _SIGNALS) -> None:
+        self.signal: signal.Signals | None = None
+        self._signals = signals
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __bool__(self) -> bool:
+        return self.signal is not None
+
+    def __enter__(self) -> Self:
+        for one in self._signals:
+            self._before[one] = signal.signal(one, self._note)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._restore()
+
+    def messages(self, consumer: Polled[M_co], *, within: float = 0.5) -> Iterator[M_co]:
+        """Yields a consumer's messages until a signal came.
+
+        Args:
+            consumer: It is polled, not closed.
+            within: Seconds of one poll: the longest that a signal waits while nothing comes.
+        """
+        while not self:
+            message = consumer.poll(within)
+            if message is not None:
+                yield message
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        self.signal = signal.Signals(number)
+        self._restore()
+
+    def _restore(self) -> None:
+        for one, handler in self._before.items():
+            signal.signal(one, handler)
+        self._before.clear()

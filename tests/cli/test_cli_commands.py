@@ -1,0 +1,156 @@
+"""The commands as a shell sees them: output, exit status, and never a traceback."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from kafka_coop.cli import entry
+from kafka_coop.cli.app import run
+from kafka_coop.cli.connection import client_config
+from kafka_coop.cli.exits import CommandError, Exit
+
+NOBODY = "127.0.0.1:1"
+
+
+@pytest.fixture
+def silence() -> Iterator[str]:
+    """A server that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield "{}:{}".format(*server.getsockname())
+
+
+@pytest.mark.parametrize("command", [["describe", "g"], ["watch", "g"], ["groups"]])
+def test_brokers_that_are_not_there(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*command, "-b", NOBODY]) == Exit.UNREACHABLE
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert f"can't reach {NOBODY}" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_broker_that_says_nothing(silence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["describe", "g", "-b", silence, "--timeout", "0.5"]) == Exit.UNREACHABLE
+    assert f"can't reach {silence}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["describe", "g"], "--bootstrap-servers"),
+        (["describe", "g", "-b", NOBODY, "-X", "secret"], "'secret' is no key=value"),
+        (["describe", "g", "-b", NOBODY, "-X", "no.such.key=1"], "no.such.key"),
+        (["describe", "g", "-b", NOBODY, "-F", "/no/such/file"], "/no/such/file"),
+        (["describe", "g", "-b", NOBODY, "--assignor", "range"], "module:Class"),
+        (["describe", "g", "-b", NOBODY, "--assignor", "no.module:A"], "no.module"),
+        (["describe", "g", "-b", NOBODY, "--assignor", "pathlib:Path"], "no Assignor"),
+        (["plan"], "--topic"),
+        (["plan", "--topic", "t"], "'t' is no topic=partitions"),
+        (["plan", "--topic", "t=3", "--assignor", "best"], "unknown strategy 'best'"),
+        (["plan", "--topic", "t=3", "--leave", "x"], "'x' is not in the group"),
+        (["plan", "--topic", "t=3", "--join", "member-1"], "choose another id"),
+        (["plan", "--topic", "t=3", "--grow", "t=1"], "can't shrink"),
+        (["plan", "--topic", "t=3", "--picture", "/no/dir/a.svg"], "/no/dir/a.svg"),
+        (["plan", "--topic", "t=3", "--picture", "a.png"], ".html or .svg"),
+        (["describe"], "GROUP"),
+        (["no-such-command"], "no-such-command"),
+    ],
+)
+def test_wrong_usage_names_what_is_wrong(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == Exit.USAGE
+    assert said in capsys.readouterr().err
+
+
+def test_a_password_on_the_command_line_is_never_shown() -> None:
+    with pytest.raises(CommandError) as refused:
+        client_config(NOBODY, ["=hunter2"])
+    assert "hunter2" not in str(refused.value)
+
+
+def test_the_command_line_goes_before_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("# TLS\n\nssl.ca.location = /a=b\nclient.id=file\nbootstrap.servers=f:1\n")
+    assert client_config(None, ["client.id=line"], file) == {
+        "ssl.ca.location": "/a=b",
+        "client.id": "line",
+        "bootstrap.servers": "f:1",
+    }
+
+
+@pytest.mark.parametrize(
+    "command", [[], ["describe"], ["watch"], ["groups"], ["plan"], ["simulate"]]
+)
+def test_every_command_explains_itself(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*command, "--help"]) == 0
+    assert "Usage: kafka-coop" in capsys.readouterr().out
+
+
+def test_changes_are_made_one_after_the_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    drawn = tmp_path / "plan.html"
+    changes = ["--leave", "member-0", "--grow", "t=8", "--change-to", "range", "--join", "new"]
+    assert run(["plan", "--topic", "t=6", *changes, "--picture", str(drawn), "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)["steps"]
+    assert [(s["what"], s["assignor"], s["partitions"], len(s["members"])) for s in made] == [
+        ("member-0 leaves", "cooperative-sticky", 6, 2),
+        ("t grows to 8 partitions", "cooperative-sticky", 8, 2),
+        ("the strategy becomes range", "range", 8, 2),
+        ("new joins", "range", 8, 3),
+    ]
+    assert made[0]["moved"] == 0
+    assert "If new joins" in drawn.read_text()
+
+
+def test_the_simulations_verdict_is_the_last_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["simulate", "check", "--seeds", "2", "--first", "7", "--jobs", "1"]) == Exit.OK
+    assert capsys.readouterr().out.splitlines()[-1] == "2 schedules, 0 violations"
+
+
+def test_a_violation_is_an_exit_status(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = SimpleNamespace(violated="I1", text="two owners", at=1.0)
+    monkeypatch.setattr("kafka_coop.simulation.check.run", lambda _scenario: bad)
+    assert run(["simulate", "check", "--seeds", "1", "--jobs", "1"]) == Exit.NO
+    assert capsys.readouterr().out.splitlines()[-1] == "1 schedules, 1 violations"
+
+
+def test_without_the_extra_one_line_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "typer" else found(name)
+    )
+    assert entry.main([]) == Exit.UNAVAILABLE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "kafka-coop needs typer: pip install 'kafka-coop[cli]'"
+
+
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-m", "kafka_coop.cli.entry", "plan", "--topic", "t=3"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    assert child.stdout is not None
+    child.stdout.close()
+    assert child.stderr is not None
+    said = child.stderr.read()
+    child.stderr.close()
+    assert (child.wait(60), said) == (Exit.PIPE_CLOSED, b"")

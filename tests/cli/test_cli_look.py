@@ -1,0 +1,244 @@
+"""What is read out of a group: leader, user data, the next round's moves, the timeline."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from cli_groups import look, member, owning, settled
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console, ConsoleDimensions
+
+from kafka_coop.assignors import CooperativeSticky, known_names
+from kafka_coop.cli.describing import description, print_description
+from kafka_coop.cli.forecast import forecast
+from kafka_coop.cli.group import GroupLook, look_at_member, named
+from kafka_coop.cli.timeline import Timeline
+from kafka_coop.cli.userdata import explain
+from kafka_coop.cli.watch_screen import View, chosen, picture, status_line
+from kafka_coop.protocol.marks import SubscriptionMarks, append_marks
+from kafka_coop.protocol.user_data import Claim, encode_generation, encode_sticky
+from kafka_coop.types import Generation, Partitions, TopicPartition
+
+TWO = {"a": ("t",), "b": ("t",)}
+
+
+def described(seen: GroupLook, width: int, *, partitions: bool = True) -> str:
+    console = Console(width=width, file=io.StringIO(), markup=False, emoji=False, highlight=False)
+    print_description(console, seen, forecast(seen), partitions=partitions)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+# --- who leads -----------------------------------------------------------------------------
+
+
+def test_the_leader_is_known_by_its_own_mark() -> None:
+    seen = settled("cooperative-sticky", {"t": 4}, TWO, leader="b", generation=7)
+    assert seen.leader is not None
+    assert (seen.leader.name, seen.generation) == ("b", 7)
+
+
+def test_without_marks_the_leader_is_known_of_a_group_of_one_alone() -> None:
+    alone = look("range", {"t": 1}, [owning("a", "t", 0)])
+    assert alone.leader is alone.members[0]
+    assert look("range", {"t": 2}, [owning("a", "t", 0), owning("b", "t", 1)]).leader is None
+
+
+def test_members_of_one_client_id_are_told_apart() -> None:
+    twins = [
+        look_at_member(member_id=i, client_id="rdkafka", host="", metadata=b"", assignment=b"")
+        for i in ("rdkafka-11-ab", "rdkafka-22-cd")
+    ]
+    assert [m.name for m in named(twins)] == ["rdkafka~1-ab", "rdkafka~2-cd"]
+
+
+# --- user data -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("strategy", "user_data", "words"),
+    [
+        ("cooperative-sticky", None, ""),
+        ("cooperative-sticky", encode_generation(Generation(4)), "generation 4"),
+        (
+            "sticky",
+            encode_sticky(Claim(owned=Partitions({"t": [0, 1, 3]}), generation=Generation(2))),
+            "generation 2; claims t 0-1 3",
+        ),
+        ("mine", b"\1\2\3\4\5", "5 bytes of a strategy unknown here: 01 02030405"),
+        (
+            "mine",
+            append_marks(b"x" * 40, SubscriptionMarks(draining=True, rejoin=2)),
+            f"40 bytes of a strategy unknown here: {'78787878 ' * 4}…; draining; rejoins 2",
+        ),
+        (
+            "load-aware-sticky",
+            append_marks(None, SubscriptionMarks(load={TopicPartition("t", 0): 2.5})),
+            "load 2.5 on 1 partitions",
+        ),
+    ],
+)
+def test_user_data_in_words(strategy: str, user_data: bytes | None, words: str) -> None:
+    assert explain(owning("a", "t", 0, user_data=user_data), strategy) == words
+
+
+@given(st.binary(), st.binary(), st.sampled_from([*known_names(), "mine"]))
+def test_no_bytes_of_a_member_break_the_description(
+    metadata: bytes, assignment: bytes, strategy: str
+) -> None:
+    hostile = member("a", metadata=metadata, assignment=assignment)
+    seen = look(strategy, {"t": 2}, [hostile, owning("b", "t", 0)])
+    json.dumps(description(seen, forecast(seen)))
+    described(seen, 80)
+
+
+# --- the next round ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", sorted(known_names()))
+@given(counts=st.dictionaries(st.sampled_from("tuv"), st.integers(1, 7), min_size=1), n=st.data())
+def test_a_settled_group_is_to_move_nothing(
+    strategy: str, counts: dict[str, int], n: st.DataObject
+) -> None:
+    """The round after one that nobody claimed anything in is everyone's first of claims."""
+    size = n.draw(st.integers(1, 4))
+    seen = settled(strategy, counts, {f"m{i}": tuple(counts) for i in range(size)})
+    assert forecast(seen).changes == ()
+    assert after(seen) == {m.name: len(m.assigned) for m in seen.members}
+
+
+def after(seen: GroupLook) -> dict[str, int]:
+    planned = forecast(seen).plan
+    assert planned is not None
+    return {m.member: m.after for m in planned.by_member}
+
+
+def test_moves_are_those_the_leader_would_make() -> None:
+    seen = look("cooperative-sticky", {"t": 4}, [owning("a", "t", 0, 1, 2, 3), owning("b", "t")])
+    assert [(c.source, c.destination) for c in forecast(seen).changes] == [("a", "b")] * 2
+    assert after(seen) == {"a": 2, "b": 2}
+
+
+def test_a_new_partition_comes_from_nobody() -> None:
+    seen = look("range", {"t": 2}, [owning("a", "t", 0)])
+    (change,) = forecast(seen).changes
+    assert (change.partition, change.source, change.destination) == (1, None, "a")
+    assert seen.unowned == (("t", 1),)
+
+
+def test_an_unknown_strategy_needs_its_class() -> None:
+    seen = look("mine", {"t": 2}, [owning("a", "t", 0, 1), owning("b", "t")])
+    assert "--assignor" in forecast(seen).unknown
+    assert len(forecast(seen, CooperativeSticky()).changes) == 1
+
+
+def test_no_forecast_is_made_of_what_the_broker_hides() -> None:
+    hidden = look("range", {"t": 2}, [member("a")], state="PreparingRebalance")
+    assert "PreparingRebalance" in forecast(hidden).unknown
+    assert "no members" in forecast(look("", {}, [], state="Empty")).unknown
+
+
+def test_names_that_move_the_cursor_are_written_out() -> None:
+    evil = look("range\x1b[2J", {"t": 1}, [owning("a\x1b[2J", "t", 0)])
+    assert "\x1b" not in described(evil, 80)
+
+
+# --- the timeline --------------------------------------------------------------------------
+
+
+def test_a_member_joins_and_what_it_is_given_moves() -> None:
+    timeline = Timeline()
+    before = settled("cooperative-sticky", {"t": 4}, {"a": ("t",)}, generation=1)
+    after = settled("cooperative-sticky", {"t": 4}, TWO, generation=3)
+    assert timeline.see(before) == []
+    joining = look("", {"t": 4}, [member("a"), member("b")], state="PreparingRebalance")
+    assert [h.text for h in timeline.see(joining)] == [
+        "b joined",
+        "Stable → PreparingRebalance",
+    ]
+    texts = [h.text for h in timeline.see(after)]
+    assert texts == [
+        "PreparingRebalance → Stable",
+        "rebalance to generation 3: 2 partitions moved (a → b: 2)",
+    ]
+    assert timeline.see(after) == []
+
+
+def test_a_member_dies_and_its_partitions_have_no_owner() -> None:
+    timeline = Timeline()
+    timeline.see(look("range", {"t": 2}, [owning("a", "t", 0), owning("b", "t", 1)]))
+    happened = timeline.see(look("range", {"t": 2}, [owning("a", "t", 0)]))
+    assert [h.text for h in happened] == [
+        "b left",
+        "rebalance: 1 partition moved (b → nobody: 1)",
+        "nobody owns t 1",
+    ]
+
+
+# --- screens -------------------------------------------------------------------------------
+
+CROWD = settled(
+    "cooperative-sticky",
+    {"a-topic-with-quite-a-long-name": 40, "t": 300},
+    {f"orders-service-{i:03}": ("a-topic-with-quite-a-long-name", "t") for i in range(60)},
+)
+
+
+@pytest.mark.parametrize("width", [20, 40, 72, 80, 200])
+def test_a_description_fits_into_the_terminal(width: int) -> None:
+    lines = described(CROWD, width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert any("orders-service-059"[:8] in line for line in lines)
+
+
+@pytest.mark.parametrize("size", [(40, 10), (80, 24), (200, 60)])
+@pytest.mark.parametrize("trouble", ["", "can't reach broker:9092: " + "x" * 300])
+def test_the_live_screen_fits_into_the_terminal(size: tuple[int, int], trouble: str) -> None:
+    width, height = size
+    timeline = Timeline()
+    timeline.see(look("range", {"t": 300}, []))
+    happened = [("12:00:00", h) for h in timeline.see(CROWD)]
+    console = Console(width=width, height=height, file=io.StringIO(), markup=False)
+    dimensions = ConsoleDimensions(width, height)
+    console.print(picture(CROWD, happened, View(), dimensions, trouble))
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert len(lines) <= height
+    assert max(map(len, lines)) <= width
+
+
+def test_keys_sort_and_filter() -> None:
+    seen = look(
+        "range",
+        {"t": 3},
+        [owning("a", "t", 0, 1), owning("b", "t", 2), owning("c", "u")],
+        committed={TopicPartition("t", p): 0 for p in range(3)},
+        ends={TopicPartition("t", 0): 1, TopicPartition("t", 1): 1, TopicPartition("t", 2): 9},
+    )
+    view = View()
+
+    def after(keys: str) -> list[str]:
+        assert all(view.press(key) for key in keys)
+        return [m.name for m in chosen(seen, view)]
+
+    assert after("") == ["a", "b", "c"]
+    assert after("l") == ["b", "a", "c"]
+    assert after("c") == ["a", "b", "c"]
+    assert after("nr") == ["c", "b", "a"]
+    assert after("r/q\x7fb\n") == ["b"]
+    assert after("\x1b") == ["a", "b", "c"]
+    assert after("/t\n") == ["a", "b"]  # members with partitions of t
+    assert not view.press("q")
+
+
+def test_the_group_in_one_line() -> None:
+    seen = settled("cooperative-sticky", {"t": 5}, TWO, generation=9)
+    assert status_line(seen) == "Stable · 2 members · 5 partitions, 2-3 each · generation 9"
+
+
+def test_the_leaders_interval_is_said_once() -> None:
+    text = described(settled("cooperative-sticky", {"t": 2}, TWO), 80)
+    assert text.count("every 100 ms") == 1

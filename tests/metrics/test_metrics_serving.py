@@ -1,0 +1,232 @@
+"""Metrics and health over HTTP, health's judgement, and the end by signal."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from kafka_coop import CoopConsumer, Shutdown
+from kafka_coop.client.health import Health, assess
+from kafka_coop.errors import ConfigurationError
+from kafka_coop.metrics import MetricsServer, serve
+from kafka_coop.metrics.scrape import MemberSnapshot, PartitionProgress
+from kafka_coop.testing.cluster import wait_until
+from kafka_coop.testing.embedded import EmbeddedKafka
+from kafka_coop.types import Generation, Partitions, TopicPartition
+
+WELL = Health(
+    subscribed=True,
+    joined=True,
+    stable=True,
+    fenced=False,
+    poll_overdue=False,
+    lagging=None,
+    closed=False,
+    lag=3,
+    owned=1,
+    generation=1,
+    since_poll=timedelta(seconds=1),
+)
+
+
+class Stub:
+    """A consumer that is as well as it is told to be."""
+
+    def __init__(self, health: Health, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry or CollectorRegistry()
+        self.now = health
+
+    def health(self, max_lag: int | None = None) -> Health:
+        return replace(self.now, lagging=None if max_lag is None else max_lag < 3)
+
+
+def get(server: MetricsServer, path: str, accept: str = "") -> tuple[int, str]:
+    request = Request(f"http://127.0.0.1:{server.port}{path}", headers={"Accept": accept})
+    try:
+        with urlopen(request, timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except HTTPError as refused:
+        with refused:
+            return refused.code, refused.read().decode()
+
+
+# --- over HTTP -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("health", "live", "ready"),
+    [
+        (WELL, 200, 200),
+        (replace(WELL, stable=False), 200, 200),
+        (replace(WELL, joined=False), 200, 503),
+        (replace(WELL, fenced=True), 200, 503),
+        (replace(WELL, poll_overdue=True), 503, 503),
+        (replace(WELL, closed=True), 503, 503),
+    ],
+)
+def test_probes(health: Health, live: int, ready: int) -> None:
+    with serve([Stub(WELL), Stub(health)], 0, host="127.0.0.1") as server:
+        assert get(server, "/live")[0] == live
+        status, body = get(server, "/health")
+        assert status == ready
+        assert json.loads(body)["consumers"] == [WELL.as_dict(), health.as_dict()]
+        assert get(server, "/")[0] == 404
+
+
+def test_lag_is_judged_where_it_is_asked_for() -> None:
+    for most, status in ((2, 503), (3, 200)):
+        with serve(Stub(WELL), 0, host="127.0.0.1", max_lag=most) as server:
+            assert get(server, "/health")[0] == status
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with (
+        serve(Stub(WELL), 0, host="127.0.0.1") as server,
+        pytest.raises(ConfigurationError, match=f"127.0.0.1:{server.port}"),
+    ):
+        serve(Stub(WELL), server.port, host="127.0.0.1")
+    with pytest.raises(ConfigurationError, match="65536"):
+        serve(Stub(WELL), 65536)
+
+
+# --- a living consumer ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def consumer(embedded: EmbeddedKafka) -> Iterator[CoopConsumer]:
+    embedded.create_topic("t", partitions=2)
+    made = CoopConsumer(
+        {
+            "bootstrap.servers": embedded.bootstrap_servers,
+            "group.id": "g",
+            "session.timeout.ms": 6000,
+            "statistics.interval.ms": 50,
+        },
+        registry=CollectorRegistry(),
+    )
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def polled_until_assigned(consumer: CoopConsumer) -> None:
+    def assigned() -> bool:
+        consumer.poll(0.05)
+        return len(consumer.assignment()) == 2 and consumer.health().stable
+
+    wait_until(assigned, "nothing is assigned")
+
+
+def test_health_from_birth_to_close(consumer: CoopConsumer) -> None:
+    assert consumer.health().problems == ("not subscribed",)
+    consumer.subscribe(["t"])
+    assert consumer.health().problems == ("not in the group",)
+    polled_until_assigned(consumer)
+    well = consumer.health()
+    assert (well.ready, well.problems, well.owned) == (True, (), 2)
+    consumer.close()
+    assert consumer.health().problems == ("closed",)
+    assert not consumer.health().live
+
+
+def test_all_metrics_of_a_consumer_are_served_also_as_openmetrics(consumer: CoopConsumer) -> None:
+    consumer.subscribe(["t"])
+    polled_until_assigned(consumer)
+
+    def value(name: str) -> float | None:
+        return consumer.registry.get_sample_value(name, {"group": "g", "client_id": "rdkafka"})
+
+    def told() -> bool:
+        consumer.poll(0.05)
+        return bool(value("kafka_coop_librdkafka_requests_total"))
+
+    wait_until(told, "librdkafka told nothing")
+    assert value("kafka_coop_leader") == value("kafka_coop_stable") == 1
+    assert value("kafka_coop_group_partitions") == 2
+    broker = {"group": "g", "client_id": "rdkafka", "broker": "1"}
+    up = "kafka_coop_librdkafka_broker_up"
+    assert consumer.registry.get_sample_value(up, broker) == 1
+    with serve([consumer, Stub(WELL)], 0, host="127.0.0.1") as server:
+        _, text = get(server, "/metrics", "application/openmetrics-text; version=1.0.0")
+        names = {family.name for family in text_string_to_metric_families(text)}
+        assert {"kafka_coop_assigned_partitions", "kafka_coop_rebalance_rounds"} <= names
+
+
+# --- judgement -----------------------------------------------------------------------------
+
+SEEN = MemberSnapshot(
+    generation=Generation(3),
+    stable=True,
+    progress={TopicPartition("t", 0): PartitionProgress(position=5, end=12)},
+)
+
+
+def judged(**changes: Any) -> Health:
+    seen: dict[str, Any] = {
+        "closed": False,
+        "subscribed": True,
+        "by_hand": False,
+        "owned": Partitions({"t": [0]}),
+        "snapshot": SEEN,
+        "lease_until": 100.0,
+        "last_poll": 40.0,
+        "now": 50.0,
+        "max_poll_interval": timedelta(seconds=10),
+        "max_lag": 7,
+    }
+    return assess(**{**seen, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "problems"),
+    [
+        ({}, ()),
+        ({"now": 50.1}, ("poll overdue",)),
+        ({"last_poll": float("-inf")}, ()),
+        ({"lease_until": 50.0}, ("fenced",)),
+        ({"lease_until": 50.0, "owned": Partitions()}, ()),
+        ({"lease_until": 50.0, "by_hand": True}, ()),
+        ({"max_lag": 6}, ("lagging",)),
+        ({"max_lag": None}, ()),
+        ({"snapshot": MemberSnapshot()}, ("not in the group",)),
+        ({"snapshot": MemberSnapshot(), "by_hand": True}, ()),
+        ({"closed": True, "subscribed": False, "now": 99.0}, ("closed",)),
+    ],
+)
+def test_what_counts_as_a_problem(changes: dict[str, Any], problems: tuple[str, ...]) -> None:
+    assert judged(**changes).problems == problems
+
+
+# --- the end -------------------------------------------------------------------------------
+
+
+class Endless:
+    def poll(self, timeout: float | None = -1) -> int | None:
+        return 1
+
+
+def test_a_signal_ends_the_loop_and_the_second_does_what_it_did_before() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    got = 0
+    with Shutdown() as shutdown:
+        for message in shutdown.messages(Endless()):
+            got += message
+            if got == 3:
+                os.kill(os.getpid(), signal.SIGINT)
+        assert shutdown.signal is signal.SIGINT
+        assert got == 3
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
