@@ -6,6 +6,7 @@ range's end is kept: the next range mostly begins there.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
@@ -29,6 +30,9 @@ _AT_ONCE = 10_000
 
 _SLICE = 0.25
 """Seconds of one wait inside librdkafka, which only a message ends: signals are handled after."""
+
+_ASK = 10.0
+"""Seconds for one question for a log's first and last offsets."""
 
 _EOF: int = KafkaError._PARTITION_EOF  # noqa: SLF001  # the names of confluent's public constants
 _GONE: frozenset[int] = frozenset(
@@ -130,6 +134,22 @@ class RangeFetcher:
         low: int = self._consumer.get_watermark_offsets(native, timeout.total_seconds())[0]
         return low
 
+    def _begin_anew(self, of: TopicPartition, offset: int) -> None:
+        """Librdkafka would reset the position. It does so for other reasons, too.
+
+        For instance where the leader's epoch can't be validated in time. So: ask.
+
+        Raises:
+            OffsetsGoneError: The log does not have the offset.
+        """
+        self._of = None  # nothing of this assignment is to be used again
+        native = confluent_kafka.TopicPartition(*of)
+        with contextlib.suppress(KafkaException):  # not known: tried again, while there is time
+            low, high = self._consumer.get_watermark_offsets(native, _ASK)
+            if not low <= offset <= high:
+                raise OffsetsGoneError(of, offset)
+        self._go_to(of, offset)
+
     def close(self) -> None:
         """Ends the consumer and frees what it holds."""
         self._consumer.close()
@@ -184,9 +204,7 @@ class RangeFetcher:
             # The log ends here, or did when librdkafka looked: all before it was delivered.
             self._next = max(self._next, position_at(message))
         elif code in _GONE:
-            of, offset = self._of, self._next
-            self._of = None  # nothing of this assignment is to be used again
-            raise OffsetsGoneError(of, offset)
+            self._begin_anew(self._of, self._next)
         elif error.fatal() or not (error.retriable() or code in _TRANSPORT):
             self._of = None
             raise KafkaException(error)

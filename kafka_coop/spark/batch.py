@@ -76,7 +76,7 @@ def _ranges(options: BatchOptions) -> dict[TopicPartition, Range]:
     for of in partitions:
         asked = Range(starts[of], max(starts[of], stops[of]))
         there = Range(max(asked.start, first[of]), min(asked.stop, last[of]))
-        if there != asked and asked.size:
+        if not all(first[of] <= at <= last[of] for at in (starts[of], stops[of])):
             _lost(options, of, asked, Range(first[of], last[of]))
         ranges[of] = Range(there.start, max(there.start, there.stop))
     return ranges

@@ -59,6 +59,10 @@ class Member:
 
     Attributes:
         changed: Guards `holdings` and is notified of every change.
+        rebalances: How many the member has seen.
+        last_handover: How long the last hand-over took, from on_revoke to the commit.
+        moved: Partitions that came from other members, or went to them.
+        lost_ones: Those of them that were not handed over, but lost.
     """
 
     def __init__(
@@ -73,6 +77,8 @@ class Member:
         self.holdings = holdings
         self.rebalances = 0
         self.last_handover = timedelta(0)
+        self.moved: frozenset[TopicPartition] = frozenset()
+        self.lost_ones: frozenset[TopicPartition] = frozenset()
         self._options = options
         self._begin = begin
         self._coming: set[TopicPartition] = set()
@@ -250,6 +256,8 @@ class Member:
         with self.changed:
             for of, committed in known.items():
                 if (position := found.get(of)) is not None:
+                    if positions[of] is None and committed.offset is not None:
+                        self.moved |= {of}
                     self.holdings.hold(of, position, committed)
         self.commit_now(known)
         with self.changed:
@@ -290,11 +298,14 @@ class Member:
             self._options.group,
             len(partitions),
         )
+        self.lost_ones |= partitions
         self._drop(partitions)
 
     def _drop(self, partitions: set[TopicPartition]) -> None:
         with self.changed:
             self._coming -= partitions
+            if not self._closing:
+                self.moved |= partitions
             self.holdings.drop(partitions)
             for of in partitions:
                 self._sent.pop(of, None)

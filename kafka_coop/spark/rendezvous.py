@@ -1,4 +1,4 @@
-"""How a driver's Python process asks a reader process to drain: files in a folder of the user's.
+"""How a driver's Python process and a reader process tell one another something: by files.
 
 Both run on the driver's host, as children of the same user: the reader process is started by the
 driver's JVM. Neither knows the other's process id; what both know is the checkpoint's id, which
@@ -16,7 +16,7 @@ _ID = re.compile(r"[0-9a-f]{1,64}")
 
 
 class Rendezvous:
-    """The two files of one checkpoint: asked, and done.
+    """The files of one checkpoint: to drain, drained, stateful.
 
     Args:
         id: `kafka_coop.spark.offsets.SourceOffset.id`.
@@ -32,10 +32,11 @@ class Rendezvous:
         self._folder = folder
         self._asked = folder / f"{id}.drain"
         self._done = folder / f"{id}.drained"
+        self._stateful = folder / f"{id}.stateful"
 
     def ask(self) -> None:
         """Driver: asks the reader to drain."""
-        self._folder.mkdir(mode=0o700, exist_ok=True)
+        self._make_folder()
         self._done.unlink(missing_ok=True)
         self._asked.touch()
 
@@ -51,7 +52,19 @@ class Rendezvous:
         """Driver: whether it has."""
         return self._done.exists()
 
+    def mark_stateful(self) -> None:
+        """Driver: the query keeps state."""
+        self._make_folder()
+        self._stateful.touch()
+
+    def is_stateful(self) -> bool:
+        """Reader: whether the query is known to keep state."""
+        return self._stateful.exists()
+
     def clear(self) -> None:
-        """Driver, or a reader that starts: what was asked of an earlier run is void."""
-        self._asked.unlink(missing_ok=True)
-        self._done.unlink(missing_ok=True)
+        """Driver, or a reader that starts: what was said of an earlier run is void."""
+        for file in (self._asked, self._done, self._stateful):
+            file.unlink(missing_ok=True)
+
+    def _make_folder(self) -> None:
+        self._folder.mkdir(mode=0o700, exist_ok=True)

@@ -100,6 +100,7 @@ class Session:
             time.sleep(_CALM_PAUSE)
             return start
         member.wait_for_assignment(self._options.patience)
+        self._refuse_moved_state(member)
         found = self._wait_for_data(member, limited=limited)
         if found is None and self._targets is not None:
             found = self._wait_for_group(member)
@@ -141,8 +142,14 @@ class Session:
             "tps": {f"{of.topic}:{of.partition}": self._ends.get(of) for of in held},
             "leaving": leaving,
             "rebalances": member.rebalances,
+            "lost": len(member.lost_ones),
             "lastHandoverMs": member.last_handover // timedelta(milliseconds=1),
         }
+
+    @property
+    def lost(self) -> frozenset[TopicPartition]:
+        """Partitions that were not handed over, but lost."""
+        return frozenset() if self._member is None else self._member.lost_ones
 
     def close(self) -> None:
         """Leaves the group."""
@@ -228,6 +235,20 @@ class Session:
         rendezvous.answer()
         _LOG.info("group %s: drained", self._options.group)
         return True
+
+    def _refuse_moved_state(self, member: Member) -> None:
+        """A partition moved, and the query's state did not move with it."""
+        if self._options.horizon is not None or not member.moved:
+            return
+        if Rendezvous(self._id).is_stateful():
+            names = ", ".join(f"{of.topic}:{of.partition}" for of in sorted(member.moved)[:5])
+            raise MembershipError(
+                f"{names} moved between this query and other members of the group "
+                f"{self._options.group!r}, and the query keeps state, which stays in its "
+                "checkpoint: results would be wrong. Give the query a group of its own, or set "
+                "replayHorizon to the time that its state reaches back, with a sink that is "
+                "idempotent (docs/SPARK.md)"
+            )
 
     # --- planning --------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@
 Three queries with checkpoints of their own share a group while records are produced. Every one is
 started, stopped and killed at random calls of the source's life cycle, and started again. In the
 end all records are in the sinks; a record is there twice only if it was in a sink while the group
-did not know that yet, and the process died then.
+did not know that yet, and the process died then, or its partition was lost with a session.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from spark_stand_in import Checkpoint, Query, Record, random_death
 from kafka_coop.testing.local import LocalKafka
 
 PARTITIONS = 4
+QUERIES = 3
 PATIENCE = 90.0
 
 
@@ -41,73 +42,92 @@ class Outcome:
 
 def run_schedule(servers: str, topic: str, seed: int, *, steps: int = 6) -> Outcome:
     """Plays one schedule; the topic exists, is empty, and has `PARTITIONS` partitions."""
-    rng = random.Random(seed)
-    options = {
-        "kafka.bootstrap.servers": servers,
-        "kafka.group.id": f"group-{topic}",
-        "kafka.session.timeout.ms": "3000",
-        "subscribe": topic,
-        "startingOffsets": "earliest",
-        "maxOffsetsPerTrigger": str(rng.choice([7, 20, 100])),
-        "staticMembership": "false",
-        "assignmentTimeout": "60s",
-    }
-    checkpoints = [Checkpoint() for _ in range(3)]
-    running: list[Query | None] = [None, None, None]
-    producer = Producer({"bootstrap.servers": servers})
-    produced: set[Record] = set()
-    deaths, failures = 0, []
-
-    def bury(n: int) -> None:
-        nonlocal deaths
-        query = running[n]
-        if query is None:
-            return
-        running[n] = None
-        query.join()
-        deaths += 1
-        if query.failure is not None:
-            failures.append(query.failure)
-
+    schedule = _Schedule(servers, topic, random.Random(seed))
     for _ in range(steps):
-        _produce(producer, topic, rng, produced)
-        n = rng.randrange(3)
-        query = running[n]
+        schedule.step()
+    schedule.stop_all()
+    schedule.finish()
+    return schedule.outcome()
+
+
+class _Schedule:
+    def __init__(self, servers: str, topic: str, rng: random.Random) -> None:
+        self._rng = rng
+        self._topic = topic
+        self._options = {
+            "kafka.bootstrap.servers": servers,
+            "kafka.group.id": f"group-{topic}",
+            "kafka.session.timeout.ms": "6000",
+            "subscribe": topic,
+            "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": str(rng.choice([7, 20, 100])),
+            "assignmentTimeout": "60s",
+        }
+        self._checkpoints = [Checkpoint() for _ in range(QUERIES)]
+        self._running: list[Query | None] = [None] * QUERIES
+        self._producer = Producer({"bootstrap.servers": servers})
+        self._produced: set[Record] = set()
+        self._deaths = 0
+        self._failures: list[str] = []
+
+    def step(self) -> None:
+        """Records come, and one query is started or stopped; others may die meanwhile."""
+        rng = self._rng
+        _produce(self._producer, self._topic, rng, self._produced)
+        n = rng.randrange(QUERIES)
+        query = self._running[n]
         if query is None:
-            running[n] = Query(options, checkpoints[n], dies_at=random_death(rng))
+            self._start(n, dies_at=random_death(rng))
         elif rng.random() < 0.5:
             query.stop()
-            bury(n)
         time.sleep(rng.random() * 1.5)  # schedules differ in time too; nothing depends on it
-        for m, other in enumerate(running):
+        for m, other in enumerate(self._running):
             if other is not None and not other.is_running:
-                bury(m)
-    for n, query in enumerate(running):
-        if query is not None:
-            query.stop()
-            bury(n)
-    # Each checkpoint once more, for a logged batch must not stay unread; then until all is there.
-    finals = [Query(options, checkpoint, dies_at=None) for checkpoint in checkpoints]
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline and any(query.is_running for query in finals):
-        if produced <= {record for checkpoint in checkpoints for record in checkpoint.sink}:
-            break
-        time.sleep(0.2)
-    for query in finals:
-        query.stop()
+                self._bury(m)
+
+    def stop_all(self) -> None:
+        for n, query in enumerate(self._running):
+            if query is not None:
+                query.stop()
+                self._bury(n)
+
+    def finish(self) -> None:
+        """Every checkpoint once more: a logged batch must not stay unread. Until all is there."""
+        for n in range(QUERIES):
+            self._start(n, dies_at=None)
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline and not self._produced <= self._written().keys():
+            time.sleep(0.2)
+        self.stop_all()
+
+    def outcome(self) -> Outcome:
+        irreducible = {record for one in self._checkpoints for record in one.exposed}
+        lost = {of for one in self._checkpoints for of in one.lost}
+        written = self._written()
+        twice = sorted(record for record, count in written.items() if count > 1)
+        return Outcome(
+            produced=len(self._produced),
+            missing=sorted(self._produced - written.keys()),
+            twice=twice,
+            wrong=[r for r in twice if r not in irreducible and r[:2] not in lost],
+            deaths=self._deaths,
+            failures=self._failures,
+        )
+
+    def _start(self, n: int, *, dies_at: tuple[str, int] | None) -> None:
+        self._running[n] = Query(self._options, self._checkpoints[n], dies_at=dies_at)
+
+    def _bury(self, n: int) -> None:
+        query = self._running[n]
+        assert query is not None, "the caller has seen it"
+        self._running[n] = None
+        query.join()
+        self._deaths += 1
         if query.failure is not None:
-            failures.append(query.failure)
-    irreducible = {record for checkpoint in checkpoints for record in checkpoint.exposed}
-    counted = Counter(record for checkpoint in checkpoints for record in checkpoint.sink)
-    twice = sorted(record for record, count in counted.items() if count > 1)
-    return Outcome(
-        produced=len(produced),
-        missing=sorted(produced - counted.keys()),
-        twice=twice,
-        wrong=[record for record in twice if record not in irreducible],
-        deaths=deaths,
-        failures=failures,
-    )
+            self._failures.append(query.failure)
+
+    def _written(self) -> Counter[Record]:
+        return Counter(record for one in self._checkpoints for record in list(one.sink))
 
 
 def _produce(producer: Producer, topic: str, rng: random.Random, produced: set[Record]) -> None:

@@ -23,6 +23,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 
 from kafka_coop.spark.options import StreamOptions, stream_options
 from kafka_coop.spark.reading import RangeTask, read_range
+from kafka_coop.spark.session import Session
+from kafka_coop.spark.stream import _stop_on_sigterm
 from kafka_coop.testing.cluster import quiet_admin
 
 Record = tuple[str, int, int]
@@ -43,15 +45,12 @@ _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload(["kafka_coop.spark.session"])
 
 
-class Died(Exception):
+class QueryDiedError(Exception):
     """The query was killed, or stopped."""
 
 
 def serve(options: Mapping[str, str], pipe: Connection) -> None:
     """The reader's process: one call after the other, as Spark's runner makes them."""
-    from kafka_coop.spark.session import Session
-    from kafka_coop.spark.stream import _stop_on_sigterm
-
     _stop_on_sigterm()
     session = None
     try:
@@ -62,10 +61,10 @@ def serve(options: Mapping[str, str], pipe: Connection) -> None:
                 result = getattr(session, name)(
                     *args, **({"limited": True} if name == "latest" else {})
                 )
-            except Exception as error:
-                pipe.send((None, repr(error)))
+            except Exception as error:  # noqa: BLE001  # Spark tells the query whatever it is
+                pipe.send((None, repr(error), session.lost if session else frozenset()))
             else:
-                pipe.send((result, None))
+                pipe.send((result, None, session.lost))
     except (EOFError, OSError):
         pass
     finally:
@@ -83,6 +82,8 @@ class Checkpoint:
     exposed: set[Record] = field(default_factory=set)
     """Records that were in the sink when a run ended, and that the group did not know to be:
     those may be read twice."""
+    lost: set[tuple[str, int]] = field(default_factory=set)
+    """Partitions whose session was lost while tasks were writing: the same."""
 
 
 class Query:
@@ -120,7 +121,7 @@ class Query:
 
     def _run(self) -> None:
         try:
-            with contextlib.suppress(Died, EOFError, OSError):
+            with contextlib.suppress(QueryDiedError, EOFError, OSError):
                 self._batches()
         finally:
             self._note_what_is_exposed()
@@ -174,20 +175,21 @@ class Query:
         self._pipe.send((name, args))
         while not self._pipe.poll(0.05):
             if self._stopping.is_set():
-                raise Died
-        result, error = self._pipe.recv()
+                raise QueryDiedError
+        result, error, lost = self._pipe.recv()
+        self._checkpoint.lost |= {tuple(of) for of in lost}
         if error is not None:
             self.failure = error
-            raise Died
+            raise QueryDiedError
         return result
 
     def _reach(self, point: str) -> None:
         if self._stopping.is_set():
-            raise Died
+            raise QueryDiedError
         self._passed[point] += 1
         if self._dies_at == (point, self._passed[point]) and self._reader.pid is not None:
             os.kill(self._reader.pid, signal.SIGKILL)
-            raise Died
+            raise QueryDiedError
 
 
 def random_death(rng: random.Random) -> tuple[str, int] | None:

@@ -129,7 +129,7 @@ def test_what_is_wrong_is_named_with_a_remedy(
 
 def test_no_secret_is_told() -> None:
     secret = {"kafka.sasl.pasword": "hunter2", "kafka.sasl.username": "u"}
-    with pytest.raises(OptionError, match="sasl.password") as raised:
+    with pytest.raises(OptionError, match=r"sasl\.password") as raised:
         stream_options(STREAM | secret)
     assert "hunter2" not in str(raised.value)
     secret = {"kafka.sasl.password": "hunter2", "kafka.sasl.username": "u"}
