@@ -19,6 +19,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from kafka_coop.consumer import CoopConsumer
+from kafka_coop.fetching.ranges import NoProgressError
 from kafka_coop.listener import RebalanceListener
 from kafka_coop.spark.errors import MembershipError, OptionError
 from kafka_coop.spark.holdings import Committed, Holdings
@@ -250,7 +251,7 @@ class Member:
         unknown = {of: known[of] for of, position in positions.items() if position is None}
         try:
             found = {**positions, **(self._begin(unknown) if unknown else {})}
-        except KafkaException as error:
+        except (KafkaException, NoProgressError) as error:
             self._warn(str(error))
             return  # with the next turn again
         with self.changed:

@@ -361,7 +361,7 @@ def _count(option: str, text: str) -> int:
 
 
 def _port(option: str, text: str) -> int:
-    return values.integer(option, text, least=0, most=65_535)
+    return values.integer(option, text, least=1, most=65_535)
 
 
 def _milliseconds(options: _Options, name: str, default: int, *, least: int) -> timedelta:

@@ -15,6 +15,8 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
+from prometheus_client import start_http_server
+
 from kafka_coop.config import parse
 from kafka_coop.fetching.log_offsets import LogOffsets
 from kafka_coop.spark.admission import Delay, limit_offsets, split
@@ -71,6 +73,7 @@ class Session:
         self._last_batch: float | None = None
         self._targets: dict[TopicPartition, int] | None = None
         self._drained = False
+        self._has_been_assigned = False
         self._ends: dict[TopicPartition, int] = {}
 
     # --- what Spark calls ------------------------------------------------------------------
@@ -99,7 +102,10 @@ class Session:
         if self._drained or self._drains(member):
             time.sleep(_CALM_PAUSE)
             return start
-        member.wait_for_assignment(self._options.patience)
+        if not self._has_been_assigned or self._targets is not None:
+            # Later what is held goes on while something new is being taken in.
+            member.wait_for_assignment(self._options.patience)
+            self._has_been_assigned = True
         self._refuse_moved_state(member)
         found = self._wait_for_data(member, limited=limited)
         if found is None and self._targets is not None:
@@ -173,6 +179,7 @@ class Session:
             holdings = Holdings(_token(), checkpoint.run)
             holdings.remember(checkpoint, durable=durable)
         Rendezvous(self._id).clear()
+        _serve_metrics(options.metrics_port)
         self._member = Member(
             options,
             holdings,
@@ -454,6 +461,22 @@ class Session:
                 "deleted or not subscribed to any more: bring it back until that batch is done, "
                 "or set checkpointLocation to a new folder",
             )
+
+
+def _serve_metrics(port: int | None) -> None:
+    """The member's metrics, over HTTP from this process.
+
+    Raises:
+        OptionError: The port is taken.
+    """
+    if port is None:
+        return
+    try:
+        start_http_server(port)
+    except OSError as error:
+        raise OptionError(
+            "metricsPort", f"{port} can't be listened on ({error.strerror}): take another"
+        ) from None
 
 
 def _reached(committed: Committed | None, target: int) -> bool:
