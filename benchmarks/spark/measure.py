@@ -15,6 +15,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,7 @@ def _cpu(pid: int) -> float:
     return own + sum(_cpu(int(child)) for child in children)
 
 
-_MEASURES = {
+_MEASURES: dict[str, Callable[..., dict[str, Any]]] = {
     "all": _throughput,
     "limited": lambda *args: _throughput(*args, maxOffsetsPerTrigger="250000"),
     "latency": _latency,

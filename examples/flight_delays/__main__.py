@@ -1,8 +1,8 @@
 """One query, then three, then one again, under load; then every row is compared with a batch.
 
-    python -m examples.flight_delays [--months 1] [--picture delays.png] [--keep FOLDER]
+    python -m examples.flight_delays [--months 1] [--picture delays.png] [--servers HOST:PORT]
 
-Starts a Kafka of its own (Java is needed, as for Spark).
+Starts a Kafka of its own (Java is needed, as for Spark) unless one is named.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -36,24 +37,27 @@ def main() -> int:
     """Runs it all; 0 if the streams came to what the batch did."""
     arguments = _arguments()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    with tempfile.TemporaryDirectory() as temporary, LocalKafka() as kafka:
-        folder = arguments.keep or Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
-        published = publish(kafka.bootstrap_servers, months=arguments.months)
-        print(f"{published.flights} flights, {published.weather} hours of weather", flush=True)
-        spark = _spark()
-        expected = {tuple(row) for row in batch(spark, kafka.bootstrap_servers).collect()}
-        _scale(spark, kafka.bootstrap_servers, folder, expected=len(expected))
-        results = Results(folder / "results.sqlite")
-        rows = results.rows()
-        _picture(results, arguments.picture)
-        _table(results, arguments.picture.with_suffix(".csv"))
-        print(
-            f"{len(rows)} rows joined by the streams, {len(expected)} by one batch: "
-            f"{len(expected - rows)} missing, {len(rows - expected)} different"
-        )
-        spark.stop()
-        return 0 if rows == expected else 1
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        servers = arguments.servers or stack.enter_context(LocalKafka()).bootstrap_servers
+        return _compare(servers, Path(folder), arguments)
+
+
+def _compare(servers: str, folder: Path, arguments: argparse.Namespace) -> int:
+    published = publish(servers, months=arguments.months)
+    print(f"{published.flights} flights, {published.weather} hours of weather", flush=True)
+    spark = _spark()
+    expected = {tuple(row) for row in batch(spark, servers).collect()}
+    _scale(spark, servers, folder, expected=len(expected))
+    results = Results(folder / "results.sqlite")
+    rows = results.rows()
+    _picture(results, arguments.picture)
+    _table(results, arguments.picture.with_suffix(".csv"))
+    print(
+        f"{len(rows)} rows joined by the streams, {len(expected)} by one batch: "
+        f"{len(expected - rows)} missing, {len(rows - expected)} different"
+    )
+    spark.stop()
+    return 0 if rows == expected else 1
 
 
 def _scale(spark: SparkSession, servers: str, folder: Path, *, expected: int) -> None:
@@ -129,7 +133,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--months", type=int, choices=range(1, 13), default=1)
     parser.add_argument("--picture", type=Path, default=Path("delays.png"))
-    parser.add_argument("--keep", type=Path, help="where checkpoints and results stay")
+    parser.add_argument("--servers", help="a Kafka without the topics flights and weather")
     return parser.parse_args()
 
 

@@ -58,7 +58,9 @@ class GroupListener(StreamingQueryListener):
         self._rebalances.labels(name, source.group).set(source.rebalances)
         self._handover.labels(name, source.group).set(source.last_handover.total_seconds())
         before = self._series.get(name, set())
-        now = {(name, source.group, of.topic, str(of.partition)) for of in source.lag}
+        now: set[tuple[str, ...]] = {
+            (name, source.group, of.topic, str(of.partition)) for of in source.lag
+        }
         for labels in before - now:
             self._lag.remove(*labels)
         self._series[name] = now

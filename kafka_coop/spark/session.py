@@ -14,7 +14,6 @@ from datetime import timedelta
 from typing import Any
 
 from confluent_kafka import KafkaException
-
 from prometheus_client import start_http_server
 
 from kafka_coop.config import parse

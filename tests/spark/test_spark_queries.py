@@ -54,16 +54,17 @@ class Box:
                 partition=n % 4,
                 headers=[("n", str(n).encode())],
                 timestamp=1_700_000_000_000 + n,
-                on_delivery=lambda _, m: self.records.add((m.partition(), m.offset())),
+                on_delivery=lambda _, m: self.records.add((m.partition() or 0, m.offset() or 0)),
             )
         assert self._producer.flush(60) == 0
 
     def read(self, **options: Any) -> DataFrame:
-        return self._options(self.spark.readStream, **options).load()
+        frame: DataFrame = self._options(self.spark.readStream, **options).load()
+        return frame
 
     def batch(self, **options: Any) -> DataFrame:
-        reader = self._options(self.spark.read, **options)
-        return reader.load()
+        frame: DataFrame = self._options(self.spark.read, **options).load()
+        return frame
 
     def start(self, name: str, frame: DataFrame | None = None, **trigger: Any) -> Any:
         """A query with a checkpoint and an output of that name; an earlier one's is taken up."""
