@@ -1,0 +1,1 @@
+"""The source beside Spark's built-in one: ``python -m benchmarks.spark``."""

@@ -1,0 +1,1 @@
+"""Examples: each folder is one, and runs as a module."""

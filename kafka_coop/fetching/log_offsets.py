@@ -1,0 +1,172 @@
+"""Where logs begin and end, and where a time is in them: asked of the brokers, in one go.
+
+`confluent_kafka.Consumer` asks for one partition at a time, and waits behind a poll. An
+AdminClient asks each broker once for all partitions that it leads.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from datetime import timedelta
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its stubs hide OffsetSpec
+
+from kafka_coop.config.known import KNOWN
+from kafka_coop.config.properties import Role
+from kafka_coop.types import TopicPartition
+
+_SPEC: Any = OffsetSpec  # untyped
+_NO_RECORD = -1
+
+
+class LogOffsets:
+    """Answers about the logs of a cluster. Any thread may ask.
+
+    Args:
+        config: As `kafka_coop.fetching.fetcher.Fetcher` takes it; a consumer's own properties
+            are left out.
+        read_committed: Whether the end of a log is the end of what is committed there
+            (the last stable offset), rather than the high watermark.
+        timeout: How long one request may take.
+        retries: How often a request is repeated that failed for a reason that may pass.
+        retry_interval: How long to wait before it is.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        *,
+        read_committed: bool,
+        timeout: timedelta = timedelta(seconds=30),
+        retries: int = 3,
+        retry_interval: timedelta = timedelta(seconds=1),
+    ) -> None:
+        own = {key: value for key, value in config.items() if _is_common(key)}
+        self._admin = AdminClient(own)
+        self._isolation = (
+            IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
+        )
+        self._timeout = timeout.total_seconds()
+        self._tries = retries + 1
+        self._pause = retry_interval.total_seconds()
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offsets after the last records.
+
+        Returns:
+            Without those partitions that can't be had now, for instance while a leader is
+            elected.
+
+        Raises:
+            KafkaException: None of them can be had.
+        """
+        return self._available(dict.fromkeys(partitions, _SPEC.latest()))
+
+    def beginnings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offsets of the first records; see `ends`."""
+        return self._available(dict.fromkeys(partitions, _SPEC.earliest()))
+
+    def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """The offsets of the first records at or after a time (ms); None: there is none.
+
+        Raises:
+            KafkaException: One of them can't be had.
+        """
+        specs = {of: _SPEC.for_timestamp(at) for of, at in times.items()}
+        found = self._all(specs)
+        return {of: None if offset == _NO_RECORD else offset for of, offset in found.items()}
+
+    def all_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """As `ends`, of every partition.
+
+        Raises:
+            KafkaException: One of them can't be had.
+        """
+        return self._all(dict.fromkeys(partitions, _SPEC.latest()))
+
+    def all_beginnings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """As `beginnings`, of every partition.
+
+        Raises:
+            KafkaException: One of them can't be had.
+        """
+        return self._all(dict.fromkeys(partitions, _SPEC.earliest()))
+
+    def partition_counts(
+        self, topics: Iterable[str] = (), pattern: str | None = None
+    ) -> dict[str, int]:
+        """How many partitions each of these topics has; topics that do not exist are left out.
+
+        Args:
+            topics: Names.
+            pattern: Also every topic that this regular expression matches.
+
+        Raises:
+            KafkaException: No broker answers.
+        """
+        wanted = set(topics)
+        metadata = self._admin.list_topics(timeout=self._timeout)
+        return {
+            name: len(topic.partitions)
+            for name, topic in metadata.topics.items()
+            if topic.error is None
+            and topic.partitions
+            and (name in wanted or (pattern is not None and re.match(pattern, name)))
+        }
+
+    def _available(self, specs: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
+        found, failed = self._ask(specs)
+        if failed and not found:
+            raise next(iter(failed.values()))
+        return found
+
+    def _all(self, specs: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
+        found, failed = self._ask(specs)
+        for _ in range(self._tries - 1):
+            if not failed:
+                break
+            time.sleep(self._pause)
+            more, failed = self._ask({of: specs[of] for of in failed})
+            found |= more
+        for error in failed.values():
+            raise error
+        return found
+
+    def _ask(
+        self, specs: Mapping[TopicPartition, Any]
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaException]]:
+        if not specs:
+            return {}, {}
+        native = {confluent_kafka.TopicPartition(*of): spec for of, spec in specs.items()}
+        futures = self._admin.list_offsets(
+            native, isolation_level=self._isolation, request_timeout=self._timeout
+        )
+        found: dict[TopicPartition, int] = {}
+        failed: dict[TopicPartition, KafkaException] = {}
+        for asked, future in futures.items():
+            of = TopicPartition(asked.topic, asked.partition)
+            try:
+                found[of] = self._result(future)
+            except KafkaException as error:
+                failed[of] = error
+        return found, failed
+
+    def _result(self, future: Future[Any]) -> int:
+        try:
+            offset: int = future.result(self._timeout + 1).offset
+        except FutureTimeoutError:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None  # noqa: SLF001  # confluent's public constant
+        return offset
+
+
+def _is_common(key: str) -> bool:
+    """Whether the property is not a consumer's alone: librdkafka would warn of each such one."""
+    known = KNOWN.get(key)
+    return known is not None and known.role is not Role.CONSUMER

@@ -1,0 +1,88 @@
+"""Spark as a member of the group: ``format("kafka_coop")``. docs/SPARK.md says how it works.
+
+    import kafka_coop.spark
+    kafka_coop.spark.register(spark)
+    frame = spark.readStream.format("kafka_coop").options(...).load()
+    query = frame.writeStream...start()
+    kafka_coop.spark.drain(query)
+
+The modules, from pure to Spark's own:
+
+errors.py offsets.py admission.py option_values.py options.py holdings.py    decisions and values
+rendezvous.py starting.py member.py session.py                               the reader's process
+schema.py records.py reading.py                                              tasks
+stream.py batch.py sink.py source.py                                         Spark's classes
+progress.py draining.py listening.py                                         the driver's Python
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from pyspark.sql import SparkSession
+
+__all__ = ["drain", "register"]
+
+
+def register(spark: SparkSession, *, registry: CollectorRegistry | None = None) -> None:
+    """Makes ``format("kafka_coop")`` known to a Spark session, and listens to its queries.
+
+    The listener keeps metrics of the source's lag and hand-overs, and sees to it that a query
+    that keeps state fails when its partitions move (docs/SPARK.md).
+
+    Args:
+        spark: The session.
+        registry: Where the metrics go; None: prometheus_client's default registry.
+
+    Raises:
+        ImportError: The packages of the extra ``spark`` are missing, or PySpark is too old.
+    """
+    require_extra()
+    from kafka_coop.spark.listening import GroupListener  # noqa: PLC0415  # the same
+    from kafka_coop.spark.source import KafkaCoopSource  # noqa: PLC0415  # needs the extra
+
+    spark.dataSource.register(KafkaCoopSource)
+    spark.streams.addListener(GroupListener(registry))
+
+
+def drain(query: Any, timeout: timedelta = timedelta(minutes=5)) -> None:
+    """Stops a query between two batches: all that it did is committed, and handed over.
+
+    ``query.stop()`` may strike in the middle of a batch, which the next owner then reads again.
+
+    Args:
+        query: A `StreamingQuery` that reads from ``kafka_coop``, on this host.
+        timeout: How long to wait for the end of the batch under way.
+
+    Raises:
+        TimeoutError: It did not end in time; the query goes on.
+        ValueError: The query does not read from ``kafka_coop``.
+    """
+    require_extra()
+    from kafka_coop.spark.draining import drain_query  # noqa: PLC0415  # needs the extra
+
+    drain_query(query, timeout)
+
+
+def require_extra() -> None:
+    """Refuses to go on without PySpark 4.2 and PyArrow.
+
+    Raises:
+        ImportError: With what to install.
+    """
+    missing = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
+    remedy = "install them with: pip install 'kafka-coop[spark]'"
+    if missing:
+        raise ImportError(f"kafka_coop.spark needs {' and '.join(missing)}: {remedy}")
+    import pyspark  # noqa: PLC0415  # the extra
+
+    version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+    if version < (4, 2):
+        raise ImportError(
+            "kafka_coop.spark needs PySpark 4.2 or newer: the source API of "
+            f"{pyspark.__version__} has no admission control; {remedy}"
+        )

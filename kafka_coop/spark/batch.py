@@ -1,0 +1,110 @@
+"""``spark.read.format("kafka_coop")``: ranges of offsets, planned once, read in parallel.
+
+Membership plays no part: a batch reads what its options name, whoever owns it, and commits nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from kafka_coop.config import parse
+from kafka_coop.fetching.log_offsets import LogOffsets
+from kafka_coop.spark.admission import split
+from kafka_coop.spark.errors import DataLossError, OptionError
+from kafka_coop.spark.offsets import Range
+from kafka_coop.spark.option_values import LATEST
+from kafka_coop.spark.options import BatchOptions
+from kafka_coop.spark.reading import RangeTask, read_range
+from kafka_coop.spark.starting import resolve, wanted_partitions, wanted_topics
+from kafka_coop.types import TopicPartition
+
+_LOG = logging.getLogger("kafka_coop.spark")
+
+
+class BatchReader(DataSourceReader):
+    """A batch between two boundaries.
+
+    Args:
+        options: The source's.
+    """
+
+    def __init__(self, options: BatchOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        """The tasks of the batch.
+
+        Raises:
+            OptionError: A topic or partition does not exist, or the end is before the beginning.
+            DataLossError: Offsets are gone, and ``failOnDataLoss`` is true.
+            KafkaException: The brokers do not tell.
+        """
+        options = self._options
+        parts = split(
+            _ranges(options), min_tasks=options.min_tasks, max_records=options.max_records
+        )
+        return [RangeTask(of, span) for of, span in parts] or [_NOTHING]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Reads one task's range, on an executor."""
+        assert isinstance(partition, RangeTask), "partitions() makes no others"
+        return read_range(self._options, partition)
+
+
+_NOTHING = RangeTask(TopicPartition("", 0), Range(0, 0))
+"""Spark would make a task of its own of no tasks at all."""
+
+
+def _ranges(options: BatchOptions) -> dict[TopicPartition, Range]:
+    logs = LogOffsets(
+        parse(options.kafka).fetcher,
+        read_committed=options.read_committed,
+        retries=options.retries,
+        retry_interval=options.retry_interval,
+    )
+    partitions = wanted_partitions(options, wanted_topics(options, logs))
+    starts = resolve(options.starting, partitions, logs, latest_if_none=options.latest_if_none)
+    # A time that no record has reached yet ends where the log does.
+    stops = resolve(options.ending, partitions, logs, latest_if_none=True)
+    _refuse_inverted(options, starts, stops)
+    first, last = logs.all_beginnings(partitions), logs.all_ends(partitions)
+    ranges = {}
+    for of in partitions:
+        asked = Range(starts[of], max(starts[of], stops[of]))
+        there = Range(max(asked.start, first[of]), min(asked.stop, last[of]))
+        if not all(first[of] <= at <= last[of] for at in (starts[of], stops[of])):
+            _lost(options, of, asked, Range(first[of], last[of]))
+        ranges[of] = Range(there.start, max(there.start, there.stop))
+    return ranges
+
+
+def _refuse_inverted(
+    options: BatchOptions, starts: dict[TopicPartition, int], stops: dict[TopicPartition, int]
+) -> None:
+    """An end before the beginning is a slip, where the user wrote both as offsets."""
+    if options.ending.offset == LATEST or options.starting.offsets is None:
+        return
+    for of, start in starts.items():
+        if options.ending.offsets is not None and stops[of] < start:
+            raise OptionError(
+                options.ending.option,
+                f"{of.topic}:{of.partition} ends at {stops[of]}, before it begins "
+                f"({options.starting.option}: {start})",
+            )
+
+
+def _lost(options: BatchOptions, of: TopicPartition, asked: Range, there: Range) -> None:
+    text = (
+        f"{of.topic}:{of.partition} has the offsets {there.start} to {there.stop}, and "
+        f"{asked.start} to {asked.stop} are asked for"
+    )
+    if options.fail_on_data_loss:
+        raise DataLossError(
+            f"{text}: correct {options.starting.option} or {options.ending.option}, or set "
+            "failOnDataLoss=false to read what there is"
+        )
+    _LOG.warning("failOnDataLoss=false: %s", text)

@@ -1,0 +1,44 @@
+"""What a user of the source can be told. Every text names the option and the remedy.
+
+ValueError
+└── OptionError            an option is wrong, or contradicts another
+RuntimeError
+└── SparkSourceError       the query can't go on
+    ├── CheckpointError    the checkpoint is another source's, or another group's
+    ├── DataLossError      records are gone that were still to be read
+    └── MembershipError    the group, or the brokers, did not do their part in time
+"""
+
+from __future__ import annotations
+
+
+class OptionError(ValueError):
+    """An option of the data source is wrong.
+
+    Attributes:
+        option: Its name, as documented.
+    """
+
+    def __init__(self, option: str, problem: str) -> None:
+        super().__init__(f"option {option}: {problem}")
+        self.option = option
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[type[OptionError], tuple[str, str]]:
+        return type(self), (self.option, self.problem)
+
+
+class SparkSourceError(RuntimeError):
+    """The query can't go on."""
+
+
+class CheckpointError(SparkSourceError):
+    """The checkpoint belongs to another source, or to another group."""
+
+
+class DataLossError(SparkSourceError):
+    """Records are gone that were still to be read, and failOnDataLoss is true."""
+
+
+class MembershipError(SparkSourceError):
+    """The group, or the brokers, did not do their part in time."""

@@ -1,0 +1,214 @@
+"""What a query holds, how far it is, and what a batch under way reads of it. Pure bookkeeping.
+
+The rules are those of docs/SPARK.md: a partition that a batch reads can't leave before the batch
+is durable; the checkpoint's word counts for a partition as long as the claim that is committed for
+it is the one the checkpoint knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kafka_coop.spark.offsets import Range, SourceOffset
+from kafka_coop.spark.options import canonical
+from kafka_coop.types import TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """What the group has committed for a partition.
+
+    Attributes:
+        offset: None: nothing.
+        run: The claim beside it; None: there is none, or somebody else's metadata.
+    """
+
+    offset: int | None
+    run: str | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Hold:
+    """A partition that the query holds.
+
+    Attributes:
+        position: All before it is durable.
+        committed: What the group knows. It is ahead of the position while a horizon is replayed.
+    """
+
+    position: int
+    committed: Committed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What this checkpoint knows of a partition: valid as long as ``run`` is committed for it."""
+
+    position: int
+    run: str
+
+
+class Holdings:
+    """Partitions held, leaving, and being read. Not thread-safe: the caller holds a lock.
+
+    Args:
+        run: The claim of this process: new, nobody's yet.
+        inherited: The claim in the checkpoint's last offset; None: there is none. What is
+            committed under it is left so until `renew`: a batch that is replayed and becomes
+            durable must be known by it. Nothing else is put under it: what the replay did not
+            read would pass for read.
+    """
+
+    def __init__(self, run: str, inherited: str | None = None) -> None:
+        self.run = run
+        self._inherited = inherited
+        self._held: dict[TopicPartition, Hold] = {}
+        self._leaving: set[TopicPartition] = set()
+        self._known: dict[TopicPartition, Known] = {}
+        self._reading: dict[TopicPartition, Range] = {}
+        self._orphans: dict[TopicPartition, Range] = {}
+        self._ends_at: str | None = None
+
+    # --- what the checkpoint says ----------------------------------------------------------
+
+    def remember(self, offset: SourceOffset, *, durable: bool) -> None:
+        """Takes the word of the checkpoint's last offset.
+
+        Args:
+            offset: The end of the last batch that was logged.
+            durable: Whether that batch is; else it is about to be replayed.
+        """
+        for of, span in offset.ranges.items():
+            position = span.stop if durable else span.start
+            self._known[of] = Known(position=position, run=offset.run)
+
+    def position_from(self, of: TopicPartition, committed: Committed) -> int | None:
+        """Where to go on by the checkpoint's word; None: it has none, or it does not count.
+
+        It counts where nothing is committed any more (offsets expire): better twice than never.
+        """
+        known = self._known.get(of)
+        if known is None or (committed.offset is not None and committed.run != known.run):
+            return None
+        return known.position
+
+    # --- partitions come and go ------------------------------------------------------------
+
+    @property
+    def held(self) -> Mapping[TopicPartition, Hold]:
+        """Everything held, what is leaving included."""
+        return self._held
+
+    @property
+    def leaving(self) -> frozenset[TopicPartition]:
+        """Held, and not to be read any more."""
+        return frozenset(self._leaving)
+
+    def hold(self, of: TopicPartition, position: int, committed: Committed) -> None:
+        """A partition came."""
+        self._held[of] = Hold(position=position, committed=committed)
+        self._leaving.discard(of)
+
+    def leave(self, partitions: Iterable[TopicPartition]) -> None:
+        """These are to go as soon as nothing reads them."""
+        self._leaving.update(of for of in partitions if of in self._held)
+
+    def busy(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+        """Those of them that a batch under way reads."""
+        return {of for of in partitions if of in self._reading or of in self._orphans}
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """These are gone, revoked or lost.
+
+        If one comes back and nobody has claimed it, we know how far we are. A batch that still
+        reads it goes on doing so.
+        """
+        for of in partitions:
+            hold = self._held.pop(of, None)
+            self._leaving.discard(of)
+            if of in self._reading:
+                self._orphans[of] = self._reading.pop(of)
+            if hold is not None and hold.committed.run is not None:
+                self._known[of] = Known(position=hold.position, run=hold.committed.run)
+
+    # --- batches ---------------------------------------------------------------------------
+
+    @property
+    def reading(self) -> Mapping[TopicPartition, Range]:
+        """What the batch under way reads."""
+        return self._reading
+
+    def begin(self, end: Mapping[str, Any], ranges: Mapping[TopicPartition, Range]) -> None:
+        """A batch that ends at ``end`` is about to read these."""
+        self._reading = dict(ranges)
+        self._ends_at = canonical(end)
+
+    def is_under_way(self, end: Mapping[str, Any]) -> bool:
+        """Whether the batch under way ends there."""
+        return self._ends_at == canonical(end)
+
+    def finish(self) -> None:
+        """The batch under way is durable: positions move on."""
+        for of, span in self._reading.items():
+            self._held[of].position = span.stop
+        for of, span in self._orphans.items():
+            self._finish_orphan(of, span)
+        self.forget()
+
+    def _finish_orphan(self, of: TopicPartition, span: Range) -> None:
+        """What was lost in the middle of a batch, and may be back: does our word still count?"""
+        known, hold = self._known.get(of), self._held.get(of)
+        if known is None:
+            return
+        self._known[of] = Known(position=span.stop, run=known.run)
+        if hold is not None and hold.position == span.start and hold.committed.run == known.run:
+            hold.position = span.stop
+
+    def forget(self) -> None:
+        """The batch under way was never run."""
+        self._reading = {}
+        self._orphans = {}
+        self._ends_at = None
+
+    # --- commits ---------------------------------------------------------------------------
+
+    def news(self) -> dict[TopicPartition, int]:
+        """What is to be committed: positions beyond what the group knows, under our claim.
+
+        Also what is claimed by someone else, or by nobody: at what is committed, if that is
+        ahead of the position.
+        """
+        found = {}
+        for of, hold in self._held.items():
+            offset, known = hold.position, hold.committed
+            if known.offset is None or offset > known.offset:
+                found[of] = offset
+            elif known.run not in (self.run, self._inherited):
+                found[of] = known.offset
+        return found
+
+    def committed(self, of: TopicPartition, offset: int, run: str) -> None:
+        """The group has taken a commit."""
+        if (hold := self._held.get(of)) is not None:
+            hold.committed = Committed(offset=offset, run=run)
+
+    def ready(self) -> dict[TopicPartition, int]:
+        """The positions of what a batch may read: held, not leaving, and claimed."""
+        return {
+            of: hold.position
+            for of, hold in self._held.items()
+            if of not in self._leaving
+            and hold.committed.run is not None
+            and hold.committed.run in (self.run, self._inherited)
+        }
+
+    def renew(self) -> bool:
+        """A batch of this process is to be planned: all that it reads must be under its own claim.
+
+        Returns:
+            Whether that may take a commit (`news`).
+        """
+        inherited, self._inherited = self._inherited, None
+        return inherited is not None

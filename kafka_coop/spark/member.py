@@ -1,0 +1,368 @@
+"""The query's membership, in the process of Spark's reader: a `CoopConsumer` that reads nothing.
+
+Its thread polls, so that rebalances go on while Spark runs a batch. Every partition is paused:
+the records are read by tasks. What is held, and what a batch reads of it, is in `Holdings`, shared
+with the thread in which Spark calls, under ``changed``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException
+
+from kafka_coop.consumer import CoopConsumer
+from kafka_coop.fetching.ranges import NoProgressError
+from kafka_coop.listener import RebalanceListener
+from kafka_coop.spark.errors import MembershipError, OptionError
+from kafka_coop.spark.holdings import Committed, Holdings
+from kafka_coop.spark.offsets import claim_metadata, claim_of
+from kafka_coop.spark.options import StreamOptions
+from kafka_coop.types import TopicPartition
+
+_LOG = logging.getLogger("kafka_coop.spark")
+
+_SLICE = 0.1
+"""Seconds of one poll; a rebalance's work is done within the consumer's own, shorter slices."""
+
+_OFFSETS_TIMEOUT = 10.0
+"""Seconds for one question for committed offsets; it is asked again."""
+
+_CLOSE_TIMEOUT = 15.0
+
+_QUIET_FETCHER = {
+    "enable.auto.commit": "false",
+    "auto.offset.reset": "latest",
+    "queued.min.messages": "1",
+    "queued.max.messages.kbytes": "1024",
+}
+"""This consumer never reads: everything it is assigned is paused."""
+
+Begin = Callable[[dict[TopicPartition, Committed]], Mapping[TopicPartition, int]]
+"""From what is committed, where to begin: partitions of which the checkpoint knows nothing."""
+
+
+class Member:
+    """A member of the group, from construction to `close`.
+
+    Args:
+        options: The source's.
+        holdings: What is held; guarded by `changed` from now on.
+        instance_id: A static member's; None: dynamic, or as ``kafka.*`` says.
+        begin: Where to begin partitions that came.
+
+    Attributes:
+        changed: Guards `holdings` and is notified of every change.
+        rebalances: How many the member has seen.
+        last_handover: How long the last hand-over took, from on_revoke to the commit.
+        moved: Partitions that came from other members, or went to them.
+        lost_ones: Those of them that were not handed over, but lost.
+    """
+
+    def __init__(
+        self,
+        options: StreamOptions,
+        holdings: Holdings,
+        *,
+        instance_id: str | None,
+        begin: Begin,
+    ) -> None:
+        self.changed = threading.Condition()
+        self.holdings = holdings
+        self.rebalances = 0
+        self.last_handover = timedelta(0)
+        self.moved: frozenset[TopicPartition] = frozenset()
+        self.lost_ones: frozenset[TopicPartition] = frozenset()
+        self._options = options
+        self._begin = begin
+        self._coming: set[TopicPartition] = set()
+        self._sent: dict[TopicPartition, tuple[int, str]] = {}
+        self._assigned = False
+        self._closing = False
+        self._failure: BaseException | None = None
+        self._last_error: str | None = None
+        static = {} if instance_id is None else {"group.instance.id": instance_id}
+        self._consumer = CoopConsumer(
+            {**options.kafka, **_QUIET_FETCHER, **static, "on_commit": self._committed}
+        )
+        self._thread = threading.Thread(target=self._run, name="kafka_coop-member", daemon=True)
+        self._thread.start()
+
+    # --- for the thread in which Spark calls -----------------------------------------------
+
+    def raise_failure(self) -> None:
+        """Raises what ended the membership, if something did.
+
+        Raises:
+            MembershipError: It is over for good.
+            OptionError: An option proved wrong when the first partitions came.
+        """
+        if isinstance(self._failure, OptionError):
+            raise self._failure
+        if self._failure is not None:
+            raise MembershipError(f"the membership ended: {self._failure}") from self._failure
+
+    def wait_for_assignment(self, patience: timedelta) -> None:
+        """Waits until the group has answered, and what it gave is claimed.
+
+        Raises:
+            MembershipError: It did not in time.
+        """
+        with self.changed:
+            self.changed.wait_for(
+                lambda: self.is_settled or self._failure is not None, patience.total_seconds()
+            )
+            self.raise_failure()
+            if not self.is_settled:
+                raise MembershipError(
+                    f"no assignment from the group {self._options.group!r} in {patience}"
+                    + (f" (last error: {self._last_error})" if self._last_error else "")
+                    + ": are the brokers in kafka.bootstrap.servers reachable, and does another "
+                    "member hold up the group? Option assignmentTimeout says how long to wait"
+                )
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the group has answered at least once, and nothing is still to be taken in."""
+        return self._assigned and not self._coming
+
+    def commit_later(self) -> None:
+        """Commits what is news, in the background. Holds `changed`."""
+        run = self.holdings.run
+        fresh = {
+            of: offset
+            for of, offset in self.holdings.news().items()
+            if self._sent.get(of) != (offset, run) and of not in self.holdings.leaving
+        }
+        if fresh:
+            self._sent |= {of: (offset, run) for of, offset in fresh.items()}
+            with contextlib.suppress(KafkaException):  # what is not committed is tried again
+                self._consumer.commit(offsets=_native(fresh, run))
+
+    def commit_now(self, only: Iterable[TopicPartition] | None = None) -> None:
+        """Commits what is news and waits. What could not be committed stays news.
+
+        `changed` must not be held: the member's thread may need it first.
+        """
+        with self.changed:
+            run, news = self.holdings.run, self.holdings.news()
+        if only is not None:
+            news = {of: news[of] for of in only if of in news}
+        if not news:
+            return
+        try:
+            answered = self._consumer.commit(offsets=_native(news, run), asynchronous=False)
+        except KafkaException as error:
+            _LOG.warning("group %s: commit failed: %s", self._options.group, error)
+            return
+        with self.changed:
+            self._note(answered or [])
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Committed]:
+        """What the group has committed; partitions of which that can't be had are left out."""
+        asked = [confluent_kafka.TopicPartition(*of) for of in partitions]
+        if not asked:
+            return {}
+        try:
+            answered = self._consumer.committed(asked, _OFFSETS_TIMEOUT)
+        except KafkaException as error:
+            self._last_error = str(error)
+            return {}
+        return {
+            TopicPartition(one.topic, one.partition): Committed(
+                offset=one.offset if one.offset >= 0 else None, run=claim_of(one.metadata)
+            )
+            for one in answered
+            if one.error is None
+        }
+
+    @property
+    def member_id(self) -> str:
+        """Empty before the first join."""
+        return self._consumer.memberid()
+
+    def close(self) -> None:
+        """Leaves the group; what a batch still reads is not committed. A second call waits."""
+        with self.changed:
+            self._closing = True
+            self.changed.notify_all()
+        self._thread.join(_CLOSE_TIMEOUT)
+
+    # --- the member's thread ---------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._subscribe()
+            while not self._closing:
+                self._turn()
+        except BaseException as error:  # noqa: BLE001  # Spark's thread raises it
+            with self.changed:
+                self._failure = error
+                self.changed.notify_all()
+        finally:
+            with contextlib.suppress(Exception):
+                self._consumer.close()
+
+    def _subscribe(self) -> None:
+        options = self._options
+        if options.partitions:
+            self._consumer.assign(
+                [confluent_kafka.TopicPartition(*of) for of in options.partitions]
+            )
+            self._consumer.pause([confluent_kafka.TopicPartition(*of) for of in options.partitions])
+            self._coming = set(options.partitions)
+            self._assigned = True
+            return
+        topics = [*options.topics, *([options.pattern] if options.pattern else [])]
+        self._consumer.subscribe(topics, listener=_Listener(self))
+
+    def _turn(self) -> None:
+        try:
+            message = self._consumer.poll(_SLICE)
+        except KafkaException as error:
+            if error.args[0].fatal():
+                raise
+            self._warn(str(error))
+            return
+        if message is not None and (problem := message.error()) is not None:
+            if problem.code() in _HOPELESS:
+                raise KafkaException(problem)
+            self._warn(problem.str())
+        if self._coming:
+            self._take_in()
+
+    def _warn(self, text: str) -> None:
+        if text != self._last_error:
+            _LOG.warning("group %s: %s", self._options.group, text)
+        self._last_error = text
+
+    def _take_in(self) -> None:
+        """What came is held from here on: where to begin is found, and claimed."""
+        known = self.committed(self._coming)
+        with self.changed:
+            positions = {of: self.holdings.position_from(of, c) for of, c in known.items()}
+        unknown = {of: known[of] for of, position in positions.items() if position is None}
+        try:
+            found = {**positions, **(self._begin(unknown) if unknown else {})}
+        except (KafkaException, NoProgressError) as error:
+            self._warn(str(error))
+            return  # with the next turn again
+        with self.changed:
+            for of, committed in known.items():
+                if (position := found.get(of)) is not None:
+                    if positions[of] is None and committed.offset is not None:
+                        self.moved |= {of}
+                    self.holdings.hold(of, position, committed)
+        self.commit_now(known)
+        with self.changed:
+            self._coming -= known.keys()
+            self.changed.notify_all()
+
+    def assigned(self, partitions: set[TopicPartition]) -> None:
+        """on_assign."""
+        self._consumer.pause([confluent_kafka.TopicPartition(*of) for of in partitions])
+        with self.changed:
+            self.rebalances += 1
+            self._assigned = True
+            self._coming |= partitions
+            self.changed.notify_all()
+
+    def revoked(self, partitions: set[TopicPartition]) -> None:
+        """on_revoke: returns when no batch reads them any more and their positions are committed.
+
+        Meanwhile heartbeats go on, and so does the batch. Once the query stops it can't be told
+        whether the batch becomes durable: then what it reads stays uncommitted.
+        """
+        started = time.monotonic()
+        with self.changed:
+            self._coming -= partitions
+            self.holdings.leave(partitions)
+            self.changed.notify_all()
+            self.changed.wait_for(lambda: self._closing or not self.holdings.busy(partitions))
+            done = partitions - self.holdings.busy(partitions)
+        self.commit_now(done)
+        self._drop(partitions)
+        self.last_handover = timedelta(seconds=time.monotonic() - started)
+
+    def lost(self, partitions: set[TopicPartition]) -> None:
+        """on_lost: someone else may have them already."""
+        _LOG.warning(
+            "group %s: %d partitions were lost, not handed over (a session that timed out, a batch "
+            "longer than kafka.max.poll.interval.ms): what is not committed is read again",
+            self._options.group,
+            len(partitions),
+        )
+        self.lost_ones |= partitions
+        self._drop(partitions)
+
+    def _drop(self, partitions: set[TopicPartition]) -> None:
+        with self.changed:
+            self._coming -= partitions
+            if not self._closing:
+                self.moved |= partitions
+            self.holdings.drop(partitions)
+            for of in partitions:
+                self._sent.pop(of, None)
+            self.changed.notify_all()
+
+    def _committed(self, _error: KafkaError | None, answered: list[Any]) -> None:
+        """The configuration's ``on_commit``: how a commit in the background ended."""
+        with self.changed:
+            for one in answered:
+                self._sent.pop(TopicPartition(one.topic, one.partition), None)
+            self._note(answered)
+
+    def _note(self, answered: Iterable[Any]) -> None:
+        """Each commit says in its metadata under which claim it was made."""
+        for one in answered:
+            run = claim_of(one.metadata)
+            if one.error is None and run is not None:
+                self.holdings.committed(TopicPartition(one.topic, one.partition), one.offset, run)
+        self.changed.notify_all()
+
+
+_HOPELESS = frozenset(
+    {
+        KafkaError._AUTHENTICATION,  # noqa: SLF001  # the name of confluent's public constant
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
+"""Errors that waiting does not cure."""
+
+
+class _Listener(RebalanceListener):
+    def __init__(self, member: Member) -> None:
+        self._member = member
+
+    def on_partitions_assigned(self, _consumer: CoopConsumer, partitions: list[Any]) -> None:
+        self._member.assigned(_plain(partitions))
+
+    def on_partitions_revoked(self, _consumer: CoopConsumer, partitions: list[Any]) -> None:
+        self._member.revoked(_plain(partitions))
+
+    def on_partitions_lost(self, _consumer: CoopConsumer, partitions: list[Any]) -> None:
+        self._member.lost(_plain(partitions))
+
+
+def _plain(partitions: Iterable[Any]) -> set[TopicPartition]:
+    return {TopicPartition(one.topic, one.partition) for one in partitions}
+
+
+def _native(
+    offsets: Mapping[TopicPartition, int], run: str
+) -> list[confluent_kafka.TopicPartition]:
+    metadata = claim_metadata(run)
+    return [
+        confluent_kafka.TopicPartition(of.topic, of.partition, offset, metadata)
+        for of, offset in offsets.items()
+    ]

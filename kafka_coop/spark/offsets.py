@@ -1,0 +1,138 @@
+"""A streaming offset that describes itself: what the batch that ends here reads, whole.
+
+Spark logs the offset before the batch runs and hands it back after a crash, perhaps to a process
+that knows nothing else. docs/SPARK.md says what each field is for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from kafka_coop.spark.errors import CheckpointError
+from kafka_coop.types import TopicPartition
+
+_VERSION = 1
+
+
+class Range(NamedTuple):
+    """Offsets of one partition: from ``start`` up to ``stop``, which is not included."""
+
+    start: int
+    stop: int
+
+    @property
+    def size(self) -> int:
+        """How many offsets; of records there may be fewer (compaction, transactions)."""
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOffset:
+    """The end of a micro-batch.
+
+    Attributes:
+        group: The group whose member reads.
+        id: The checkpoint's name for itself, made once.
+        run: The claim under which the batch reads.
+        topics: How many partitions each topic had when the checkpoint was begun.
+        ranges: Every partition held when the batch was planned; empty ranges say only where
+            a partition stands.
+    """
+
+    group: str
+    id: str
+    run: str
+    topics: Mapping[str, int] = field(default_factory=dict)
+    ranges: Mapping[TopicPartition, Range] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """As Spark keeps it. The same offset gives the same text: keys are sorted."""
+        return {
+            "v": _VERSION,
+            "group": self.group,
+            "id": self.id,
+            "run": self.run,
+            "topics": dict(sorted(self.topics.items())),
+            "tps": {
+                f"{of.topic}:{of.partition}": list(span) for of, span in sorted(self.ranges.items())
+            },
+        }
+
+
+def parse_offset(given: Mapping[str, Any], *, group: str) -> SourceOffset | None:
+    """Reads an offset of the checkpoint.
+
+    Args:
+        given: As `SourceOffset.to_json`; empty: nothing has been read yet.
+        group: The group that this query is configured with.
+
+    Returns:
+        None where nothing has been read yet.
+
+    Raises:
+        CheckpointError: Written by another source, for another group, or by a newer version.
+    """
+    if not given:
+        return None
+    if "v" not in given or "tps" not in given:
+        raise CheckpointError(
+            "the checkpoint was written by another source: its offset is "
+            f"{json.dumps(given)[:200]}. Set checkpointLocation to a new folder"
+        )
+    if given["v"] != _VERSION:
+        raise CheckpointError(
+            f"the checkpoint has offsets of version {given['v']}, this kafka_coop reads version "
+            f"{_VERSION}: use the newer kafka_coop that wrote it, or a new checkpointLocation"
+        )
+    if given.get("group") != group:
+        raise CheckpointError(
+            f"the checkpoint belongs to the group {given.get('group')!r}, and option "
+            f"kafka.group.id is {group!r}: set it back, or set checkpointLocation to a new folder"
+        )
+    try:
+        return SourceOffset(
+            group=group,
+            id=str(given["id"]),
+            run=str(given["run"]),
+            topics={str(t): int(n) for t, n in given["topics"].items()},
+            ranges={_partition(key): _range(span) for key, span in given["tps"].items()},
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CheckpointError(
+            f"the checkpoint's offset can't be read ({error!r}): {json.dumps(given)[:200]}. "
+            "Set checkpointLocation to a new folder"
+        ) from None
+
+
+def _partition(key: str) -> TopicPartition:
+    topic, _, index = key.rpartition(":")
+    if not topic:
+        raise ValueError(f"{key!r} is no topic:partition")
+    return TopicPartition(topic, int(index))
+
+
+def _range(span: Any) -> Range:
+    start, stop = (int(end) for end in span)
+    if not 0 <= start <= stop:
+        raise ValueError(f"{span!r} is no range of offsets")
+    return Range(start, stop)
+
+
+def claim_metadata(run: str) -> str:
+    """What a query commits beside its offsets: who holds the partition (docs/SPARK.md)."""
+    return json.dumps({"kafka_coop": _VERSION, "run": run}, separators=(",", ":"))
+
+
+def claim_of(metadata: str | None) -> str | None:
+    """The run that a committed offset's metadata names; it is anybody's, and may name none."""
+    try:
+        fields = json.loads(metadata or "null")
+    except ValueError:
+        return None
+    if not isinstance(fields, dict) or fields.get("kafka_coop") != _VERSION:
+        return None
+    run = fields.get("run")
+    return run if isinstance(run, str) else None

@@ -1,0 +1,84 @@
+"""What a query's progress tells of this source. Pure.
+
+Spark keeps the offsets of each source as JSON text: ``endOffset`` is the end of the last batch,
+``latestOffset`` what `kafka_coop.spark.session.Session.report` said.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from kafka_coop.types import TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceProgress:
+    """One source of a query.
+
+    Attributes:
+        id: The checkpoint's name for itself.
+        group: The consumer group.
+        member: The member's id; empty where it has none.
+        lag: Records between the last batch's end and the log's, of each partition held.
+        rebalances: How many this run has seen.
+        last_handover: How long the last hand-over took.
+    """
+
+    id: str
+    group: str
+    member: str = ""
+    lag: Mapping[TopicPartition, int] = field(default_factory=dict)
+    rebalances: int = 0
+    last_handover: timedelta = timedelta(0)
+
+
+def own_sources(sources: Iterable[Any]) -> list[SourceProgress]:
+    """Those of a query's sources that are ours; others are left out.
+
+    Args:
+        sources: ``StreamingQueryProgress.sources``.
+    """
+    found = (_source(_json(one.endOffset), _json(one.latestOffset)) for one in sources)
+    return [one for one in found if one is not None]
+
+
+def _json(text: Any) -> dict[str, Any]:
+    try:
+        given = json.loads(text) if isinstance(text, str) else text
+    except ValueError:
+        return {}
+    return given if isinstance(given, dict) else {}
+
+
+def _source(end: Mapping[str, Any], latest: Mapping[str, Any]) -> SourceProgress | None:
+    identity = end if _is_own(end) else latest
+    if not _is_own(identity):
+        return None
+    read = {key: span[1] for key, span in end.get("tps", {}).items()} if _is_own(end) else {}
+    ends = latest.get("tps", {}) if _is_own(latest) else {}
+    lag = {
+        _partition(key): max(0, there - read[key])
+        for key, there in ends.items()
+        if there is not None and key in read
+    }
+    return SourceProgress(
+        id=identity["id"],
+        group=identity["group"],
+        member=latest.get("member", ""),
+        lag=lag,
+        rebalances=latest.get("rebalances", 0),
+        last_handover=timedelta(milliseconds=latest.get("lastHandoverMs", 0)),
+    )
+
+
+def _is_own(given: Mapping[str, Any]) -> bool:
+    return {"id", "group", "tps"} <= given.keys()
+
+
+def _partition(key: str) -> TopicPartition:
+    topic, _, index = key.rpartition(":")
+    return TopicPartition(topic, int(index))

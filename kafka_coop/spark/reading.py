@@ -1,0 +1,126 @@
+"""What a task does: reads one range of one partition, in a Python worker on an executor.
+
+Workers live on from task to task, and so do their consumers, by partition: the next batch goes
+on where the last one ended, with what librdkafka has prefetched meanwhile. They are kept in this
+module, which a worker imports once; a reader is unpickled for each task anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+from confluent_kafka import KafkaException, Message
+from pyspark.sql.datasource import InputPartition
+
+from kafka_coop.config import parse
+from kafka_coop.fetching.ranges import NoProgressError, OffsetsGoneError, RangeFetcher
+from kafka_coop.spark.errors import DataLossError, MembershipError
+from kafka_coop.spark.offsets import Range
+from kafka_coop.spark.options import ReadOptions
+from kafka_coop.spark.records import record_batches
+from kafka_coop.spark.schema import arrow_schema
+from kafka_coop.types import TopicPartition
+
+_LOG = logging.getLogger("kafka_coop.spark")
+
+_KEPT: Final = 16
+"""Consumers that an idle worker keeps. Each has threads, connections, and a queue of at most
+`_DEFAULTS`' size."""
+
+_DEFAULTS: Final = {"queued.max.messages.kbytes": "16384"}
+
+_Key = tuple[tuple[tuple[str, str], ...], TopicPartition]
+_idle: OrderedDict[_Key, RangeFetcher] = OrderedDict()
+
+
+class RangeTask(InputPartition):
+    """One task's part of a batch.
+
+    Args:
+        of: The partition.
+        span: What to read of it.
+    """
+
+    def __init__(self, of: TopicPartition, span: Range) -> None:
+        super().__init__((of, span))
+        self.of = of
+        self.span = span
+
+
+def read_range(options: ReadOptions, task: RangeTask) -> Iterator[pa.RecordBatch]:
+    """Reads a task's range.
+
+    Raises:
+        DataLossError: A part of it is gone, and ``failOnDataLoss`` is true.
+        MembershipError: Nothing came within ``kafkaConsumer.pollTimeoutMs``.
+        KafkaException: The brokers refuse.
+    """
+    key = (tuple(sorted(options.kafka.items())), task.of)
+    fetcher = _idle.pop(key, None) or RangeFetcher(_fetcher_config(options.kafka))
+    try:
+        fetched = _records(options, fetcher, task.of, task.span)
+        schema = arrow_schema(headers=options.headers)
+        yield from record_batches(fetched, task.of.topic, task.of.partition, schema)
+    except BaseException:
+        # Also GeneratorExit: the task was ended early, and the next one begins elsewhere.
+        fetcher.close()
+        raise
+    _keep(key, fetcher)
+
+
+def _keep(key: _Key, fetcher: RangeFetcher) -> None:
+    if (other := _idle.pop(key, None)) is not None:
+        other.close()
+    _idle[key] = fetcher
+    while len(_idle) > _KEPT:
+        _idle.popitem(last=False)[1].close()
+
+
+def _fetcher_config(kafka: Mapping[str, str]) -> dict[str, Any]:
+    return {**_DEFAULTS, **parse(kafka).fetcher}
+
+
+def _records(
+    options: ReadOptions, fetcher: RangeFetcher, of: TopicPartition, span: Range
+) -> Iterator[list[Message]]:
+    start = span.start
+    while start < span.stop:
+        try:
+            yield from fetcher.read(of, start, span.stop, patience=options.poll_timeout)
+        except NoProgressError as error:
+            raise MembershipError(
+                f"{error}: are the brokers reachable from the executors? Option "
+                "kafkaConsumer.pollTimeoutMs says how long to wait"
+            ) from None
+        except OffsetsGoneError as error:
+            start = _after_loss(options, fetcher, error, span)
+        else:
+            return
+
+
+def _after_loss(
+    options: ReadOptions, fetcher: RangeFetcher, lost: OffsetsGoneError, span: Range
+) -> int:
+    """Where to go on, records being gone."""
+    if options.fail_on_data_loss:
+        raise DataLossError(
+            f"{lost}: it was deleted (retention, a topic made anew, an unclean election) before "
+            f"it was read. To go on with what there is, set failOnDataLoss=false"
+        ) from None
+    first = span.stop
+    with contextlib.suppress(KafkaException):
+        first = fetcher.beginning(lost.of, options.poll_timeout)
+    # The log may also end before the range does: then there is nothing to go on with.
+    resumed = first if first > lost.offset else span.stop
+    _LOG.warning(
+        "failOnDataLoss=false: %s:%d offsets %d to %d are gone and skipped",
+        *lost.of,
+        lost.offset,
+        min(resumed, span.stop),
+    )
+    return resumed

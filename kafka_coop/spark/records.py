@@ -1,0 +1,77 @@
+"""Records to Arrow: column by column, with as little as can be done per record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import Message
+
+_ROWS = 8192
+_BYTES = 8 << 20
+"""A batch is passed on when it has so many rows, or so many bytes."""
+
+
+def record_batches(
+    fetched: Iterable[list[Message]], topic: str, partition: int, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Batches of a useful size, from one partition's records as they come.
+
+    Args:
+        fetched: Lists of records, none empty.
+        topic: Their topic.
+        partition: Their partition.
+        schema: `kafka_coop.spark.schema.arrow_schema`, with the column headers or without.
+    """
+    waiting: list[Message] = []
+    size = 0
+    for records in fetched:
+        waiting += records
+        # One record stands for those fetched with it: measuring each would cost a call each.
+        size += len(records) * (len(records[-1]) or 1)
+        if len(waiting) >= _ROWS or size >= _BYTES:
+            yield record_batch(waiting, topic, partition, schema)
+            waiting, size = [], 0
+    if waiting:
+        yield record_batch(waiting, topic, partition, schema)
+
+
+def record_batch(
+    records: list[Message], topic: str, partition: int, schema: pa.Schema
+) -> pa.RecordBatch:
+    """One batch of one partition's records, of which there must be at least one."""
+    count = len(records)
+    kinds, times = zip(*map(Message.timestamp, records), strict=True)
+    columns = [
+        pa.array(list(map(Message.key, records)), pa.binary()),
+        pa.array(list(map(Message.value, records)), pa.binary()),
+        pa.repeat(pa.scalar(topic, pa.string()), count),
+        pa.repeat(pa.scalar(partition, pa.int32()), count),
+        pa.array(np.array(list(map(Message.offset, records)), np.int64)),
+        pa.array(np.array(times, np.int64) * 1000, pa.timestamp("us", tz="UTC")),
+        _timestamp_types(kinds),
+    ]
+    if len(schema) > len(columns):
+        headers = list(map(_headers, records))
+        columns.append(pa.array(headers, schema.field("headers").type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _timestamp_types(kinds: tuple[int, ...]) -> pa.Array:
+    """Java's numbers: none -1, the producer's time 0, the broker's 1. confluent's are one more."""
+    if kinds.count(kinds[0]) == len(kinds):
+        return pa.repeat(pa.scalar(kinds[0] - 1, pa.int32()), len(kinds))
+    return pa.array(np.array(kinds, np.int32) - 1)
+
+
+def _headers(record: Message) -> list[dict[str, Any]] | None:
+    given: Any = record.headers()  # a list of pairs, whatever its stubs say
+    if not given:
+        return None
+    return [{"key": key, "value": _bytes(value)} for key, value in given]
+
+
+def _bytes(value: Any) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value

@@ -1,0 +1,496 @@
+"""One run of a streaming query's source, in the reader's process: what each call of Spark does.
+
+docs/SPARK.md has the order of the calls and the rules of hand-over and replay.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import secrets
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from confluent_kafka import KafkaException
+from prometheus_client import start_http_server
+
+from kafka_coop.config import parse
+from kafka_coop.fetching.log_offsets import LogOffsets
+from kafka_coop.spark.admission import Delay, limit_offsets, split
+from kafka_coop.spark.errors import DataLossError, MembershipError, OptionError
+from kafka_coop.spark.holdings import Committed, Holdings
+from kafka_coop.spark.member import Member
+from kafka_coop.spark.offsets import Range, SourceOffset, parse_offset
+from kafka_coop.spark.option_values import EARLIEST, Boundary
+from kafka_coop.spark.options import StreamOptions, canonical
+from kafka_coop.spark.reading import RangeTask
+from kafka_coop.spark.rendezvous import Rendezvous
+from kafka_coop.spark.starting import horizon_start, resolve, wanted_partitions, wanted_topics
+from kafka_coop.types import TopicPartition
+
+_LOG = logging.getLogger("kafka_coop.spark")
+
+_BUSY_PAUSE, _CALM_PAUSE = 0.01, 0.1
+"""Seconds between two questions for the logs' ends: soon after a batch, and when it is quiet.
+
+Spark asks for the latest offset a hundred times a second; a call that finds nothing waits so long
+for something to come before it says so."""
+
+_GROUP_PAUSE = 0.1
+"""Seconds between two looks at what other members have done."""
+
+_EVICTION_SLACK = timedelta(seconds=15)
+"""Beyond a session's timeout, until what a dead member held has come to us."""
+
+
+class Session:
+    """From the first call that needs the group, to `close`. One thread calls.
+
+    Args:
+        options: The source's.
+
+    Raises:
+        OptionError: A topic or partition does not exist.
+        KafkaException: No broker answers.
+    """
+
+    def __init__(self, options: StreamOptions) -> None:
+        self._options = options
+        self._fetching = parse(options.kafka).fetcher
+        self._logs = LogOffsets(
+            self._fetching,
+            read_committed=options.read_committed,
+            retries=options.retries,
+            retry_interval=options.retry_interval,
+        )
+        self._member: Member | None = None
+        self._id = ""
+        self._topics: Mapping[str, int] = {}
+        self._delay = Delay(least=options.min_offsets, longest=options.max_delay)
+        self._last_batch: float | None = None
+        self._targets: dict[TopicPartition, int] | None = None
+        self._drained = False
+        self._has_been_assigned = False
+        self._ends: dict[TopicPartition, int] = {}
+
+    # --- what Spark calls ------------------------------------------------------------------
+
+    def aim_at_what_is_there(self) -> None:
+        """``Trigger.AvailableNow``: what is in the logs now is to be read, and no more."""
+        counts = wanted_topics(self._options, self._logs)
+        self._targets = self._logs.all_ends(wanted_partitions(self._options, counts))
+
+    def latest(self, start: Mapping[str, Any], *, limited: bool) -> Mapping[str, Any]:
+        """The end of the next batch, and the safe moment of the last one.
+
+        Args:
+            start: The end of the last batch, which is durable.
+            limited: Whether the options' limits count; not for ``Trigger.Once``.
+
+        Returns:
+            ``start`` itself where there is nothing to read.
+
+        Raises:
+            CheckpointError, DataLossError, MembershipError, OptionError, KafkaException
+        """
+        member = self._joined(start, durable=True)
+        self._settle(member, start)
+        member.raise_failure()
+        if self._drained or self._drains(member):
+            time.sleep(_CALM_PAUSE)
+            return start
+        if not self._has_been_assigned or self._targets is not None:
+            # Later what is held goes on while something new is being taken in.
+            member.wait_for_assignment(self._options.patience)
+            self._has_been_assigned = True
+        self._refuse_moved_state(member)
+        found = self._wait_for_data(member, limited=limited)
+        if found is None and self._targets is not None:
+            found = self._wait_for_group(member)
+        return start if found is None else found
+
+    def tasks(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[RangeTask]:
+        """The tasks of the batch between the two.
+
+        A batch that this process has not planned was logged by an earlier one that died.
+
+        Raises:
+            CheckpointError, MembershipError, OptionError, KafkaException
+        """
+        if canonical(start) == canonical(end):
+            return []
+        planned = parse_offset(end, group=self._options.group)
+        if planned is None:
+            return []
+        member = self._joined(end, durable=False)
+        with member.changed:
+            known = member.holdings.is_under_way(end)
+        ranges = planned.ranges if known else self._replay(member, planned, end)
+        options = self._options
+        parts = split(ranges, min_tasks=options.min_tasks, max_records=options.max_records)
+        return [RangeTask(of, span) for of, span in parts]
+
+    def report(self) -> dict[str, Any] | None:
+        """For ``progress.sources[].latestOffset``: the logs' ends, and the membership."""
+        member = self._member
+        if member is None:
+            return None
+        with member.changed:
+            held = sorted(member.holdings.held)
+            leaving = len(member.holdings.leaving)
+        return {
+            "id": self._id,
+            "group": self._options.group,
+            "member": member.member_id,
+            "tps": {f"{of.topic}:{of.partition}": self._ends.get(of) for of in held},
+            "leaving": leaving,
+            "rebalances": member.rebalances,
+            "lost": len(member.lost_ones),
+            "lastHandoverMs": member.last_handover // timedelta(milliseconds=1),
+        }
+
+    @property
+    def lost(self) -> frozenset[TopicPartition]:
+        """Partitions that were not handed over, but lost."""
+        return frozenset() if self._member is None else self._member.lost_ones
+
+    def close(self) -> None:
+        """Leaves the group."""
+        if self._member is not None:
+            self._member.close()
+
+    # --- joining ---------------------------------------------------------------------------
+
+    def _joined(self, last: Mapping[str, Any], *, durable: bool) -> Member:
+        """The member; made with the first call, when the checkpoint's last offset is known."""
+        if self._member is not None:
+            return self._member
+        options = self._options
+        checkpoint = parse_offset(last, group=options.group)
+        counts = wanted_topics(options, self._logs)
+        if checkpoint is None:
+            self._id, self._topics = _token(), counts
+            holdings = Holdings(_token())
+        else:
+            self._id, self._topics = checkpoint.id, checkpoint.topics
+            holdings = Holdings(_token(), checkpoint.run)
+            holdings.remember(checkpoint, durable=durable)
+        Rendezvous(self._id).clear()
+        _serve_metrics(options.metrics_port)
+        self._member = Member(
+            options,
+            holdings,
+            instance_id=f"kafka_coop-{self._id}" if options.static else None,
+            begin=self._begin,
+        )
+        return self._member
+
+    def _begin(self, came: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, int]:
+        """Where to begin partitions that others have read, or nobody yet. Member's thread.
+
+        What was not there when the checkpoint was begun is read from its beginning, as the
+        built-in source does: else the records between a partition's creation and its discovery
+        would be skipped.
+        """
+        options = self._options
+        positions = {of: c.offset for of, c in came.items() if c.offset is not None}
+        if options.horizon is not None:
+            positions = {
+                of: horizon_start(
+                    of,
+                    offset,
+                    options.horizon,
+                    logs=self._logs,
+                    config=self._fetching,
+                    patience=options.poll_timeout,
+                )
+                for of, offset in positions.items()
+            }
+        fresh = [of for of in came if of not in positions]
+        new = [of for of in fresh if of.partition >= self._topics.get(of.topic, 0)]
+        old = [of for of in fresh if of not in new]
+        earliest = Boundary(option="startingOffsets", offset=EARLIEST)
+        solve = functools.partial(resolve, logs=self._logs, latest_if_none=options.latest_if_none)
+        return positions | solve(earliest, new) | solve(options.starting, old)
+
+    # --- the safe moment -------------------------------------------------------------------
+
+    def _settle(self, member: Member, start: Mapping[str, Any]) -> None:
+        """The last batch is durable: positions move on, revocations that waited for it go on."""
+        with member.changed:
+            if member.holdings.is_under_way(start):
+                member.holdings.finish()
+            else:
+                member.holdings.forget()  # it was planned and never run
+            member.changed.notify_all()
+            if self._targets is None:
+                member.commit_later()
+        if self._targets is not None:
+            member.commit_now()  # the run may end with this call
+
+    def _drains(self, member: Member) -> bool:
+        """Whether the driver asked us to hand everything over; does it, if so."""
+        rendezvous = Rendezvous(self._id)
+        if not rendezvous.is_asked():
+            return False
+        member.commit_now()
+        member.close()
+        self._drained = True
+        rendezvous.answer()
+        _LOG.info("group %s: drained", self._options.group)
+        return True
+
+    def _refuse_moved_state(self, member: Member) -> None:
+        """A partition moved, and the query's state did not move with it."""
+        if self._options.horizon is not None or not member.moved:
+            return
+        if Rendezvous(self._id).is_stateful():
+            names = ", ".join(f"{of.topic}:{of.partition}" for of in sorted(member.moved)[:5])
+            raise MembershipError(
+                f"{names} moved between this query and other members of the group "
+                f"{self._options.group!r}, and the query keeps state, which stays in its "
+                "checkpoint: results would be wrong. Give the query a group of its own, or set "
+                "replayHorizon to the time that its state reaches back, with a sink that is "
+                "idempotent (docs/SPARK.md)"
+            )
+
+    # --- planning --------------------------------------------------------------------------
+
+    def _wait_for_data(self, member: Member, *, limited: bool) -> Mapping[str, Any] | None:
+        """Plans a batch; waits a moment for records where there are none."""
+        began = time.monotonic()
+        quiet = self._last_batch is None or began - self._last_batch > 1.0
+        pause = _CALM_PAUSE if quiet else _BUSY_PAUSE
+        while True:
+            found = self._plan(member, limited=limited)
+            if found is not None or self._targets is not None or not limited:
+                return found
+            waited = time.monotonic() - began
+            if waited >= _CALM_PAUSE:
+                return None
+            with member.changed:
+                member.changed.wait(min(pause, _CALM_PAUSE - waited))
+
+    def _plan(self, member: Member, *, limited: bool) -> Mapping[str, Any] | None:
+        """The next batch; None: there is nothing to read, or not enough yet."""
+        with member.changed:
+            positions = {
+                of: hold.position
+                for of, hold in member.holdings.held.items()
+                if of not in member.holdings.leaving
+            }
+        available = self._available(member, positions)
+        offsets = sum(span.size for span in available.values())
+        if offsets == 0 or (limited and self._holds_back(offsets)):
+            return None
+        with member.changed:
+            claims = member.holdings.renew()
+        if claims:
+            member.commit_now()
+        most = self._options.max_offsets if limited else None
+        with member.changed:
+            ready = member.holdings.ready()
+            chosen = limit_offsets(
+                {of: span for of, span in available.items() if ready.get(of) == span.start}, most
+            )
+            if not chosen:
+                return None
+            end = self._end(member.holdings, chosen).to_json()
+            member.holdings.begin(end, chosen)
+        self._last_batch = time.monotonic()
+        return end
+
+    def _available(
+        self, member: Member, positions: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, Range]:
+        try:
+            self._ends = self._logs.ends(positions)
+        except KafkaException as error:
+            _LOG.warning("group %s: the logs' ends can't be had: %s", self._options.group, error)
+            return {}
+        available = {}
+        for of, end in self._ends.items():
+            position = positions[of]
+            if end < position:
+                position = self._after_truncation(member, of, position, end)
+            if self._targets is not None:
+                end = max(position, min(end, self._targets.get(of, position)))  # noqa: PLW2901  # the end that counts
+            available[of] = Range(position, end)
+        return available
+
+    def _after_truncation(self, member: Member, of: TopicPartition, position: int, end: int) -> int:
+        text = (
+            f"{of.topic}:{of.partition} ends at {end}, before the position {position}: the topic "
+            "was made anew, or lost records in an unclean election"
+        )
+        if self._options.fail_on_data_loss:
+            raise DataLossError(
+                f"{text}. To go on from its end, set failOnDataLoss=false; to read a new topic "
+                "from its beginning, reset the group's offsets"
+            )
+        _LOG.warning("failOnDataLoss=false: %s; going on from there", text)
+        with member.changed:
+            if (hold := member.holdings.held.get(of)) is not None:
+                hold.position = end
+        return end
+
+    def _holds_back(self, offsets: int) -> bool:
+        if self._targets is not None:
+            return False
+        last = self._last_batch
+        since = None if last is None else timedelta(seconds=time.monotonic() - last)
+        return self._delay.holds_back(offsets, since)
+
+    def _end(self, holdings: Holdings, chosen: Mapping[TopicPartition, Range]) -> SourceOffset:
+        standing = {of: Range(hold.position, hold.position) for of, hold in holdings.held.items()}
+        return SourceOffset(
+            group=self._options.group,
+            id=self._id,
+            run=holdings.run,
+            topics=self._topics,
+            ranges={**standing, **chosen},
+        )
+
+    # --- AvailableNow: until the group is done ---------------------------------------------
+
+    def _wait_for_group(self, member: Member) -> Mapping[str, Any] | None:
+        """What we held is read. Other members may be at the rest, or be dead.
+
+        A dead one's partitions come to us when its session times out; a live one's commits show
+        that it goes on. So: wait until all is committed, or nothing happens for a session's time.
+        """
+        assert self._targets is not None, "the caller has seen them"
+        patience = parse(self._options.kafka).session_timeout + _EVICTION_SLACK
+        deadline = time.monotonic() + patience.total_seconds()
+        before: dict[TopicPartition, Committed] = {}
+        while time.monotonic() < deadline:
+            if (found := self._plan(member, limited=True)) is not None:
+                return found
+            with member.changed:
+                foreign = [of for of in self._targets if of not in member.holdings.held]
+            committed = member.committed(foreign)
+            if all(_reached(committed.get(of), self._targets[of]) for of in foreign):
+                return None
+            if committed != before:
+                before, deadline = committed, time.monotonic() + patience.total_seconds()
+            with member.changed:
+                member.changed.wait(_GROUP_PAUSE)
+                member.raise_failure()
+        _LOG.warning(
+            "group %s: other members hold partitions that are not read up to where they were when "
+            "this run began, and did not go on for %s: the run ends without them",
+            self._options.group,
+            patience,
+        )
+        return None
+
+    # --- replay ----------------------------------------------------------------------------
+
+    def _replay(
+        self, member: Member, planned: SourceOffset, end: Mapping[str, Any]
+    ) -> dict[TopicPartition, Range]:
+        """The ranges of a batch that died, as far as they are ours to read.
+
+        Raises:
+            MembershipError: A partition is neither ours nor taken by anybody in time. Were the
+                batch to become durable without it, the checkpoint would skip its records.
+        """
+        self._refuse_unsubscribed(planned)
+        wanted = {of: span for of, span in planned.ranges.items() if span.size > 0}
+        member.wait_for_assignment(self._options.patience)
+        deadline = time.monotonic() + self._options.patience.total_seconds()
+        while True:
+            member.raise_failure()
+            foreign = self._foreign(member, wanted)
+            committed = member.committed(foreign)
+            open_ = {of for of in foreign if not _taken(committed.get(of), planned, wanted[of])}
+            if not open_:
+                with member.changed:
+                    if self._foreign(member, wanted) == foreign:
+                        return self._begin_replay(member.holdings, wanted, end)
+            if time.monotonic() >= deadline:
+                names = ", ".join(f"{of.topic}:{of.partition}" for of in sorted(open_)[:5])
+                raise MembershipError(
+                    f"the last batch is to be replayed and reads {names}, which the group "
+                    f"{planned.group!r} has given to another member that has not begun to read "
+                    f"it in {self._options.patience}: start the query again, or raise "
+                    "assignmentTimeout"
+                )
+            with member.changed:
+                member.changed.wait(_GROUP_PAUSE)
+
+    def _begin_replay(
+        self,
+        holdings: Holdings,
+        wanted: Mapping[TopicPartition, Range],
+        end: Mapping[str, Any],
+    ) -> dict[TopicPartition, Range]:
+        ready = holdings.ready()
+        ranges = {
+            of: Range(ready[of], span.stop)
+            for of, span in wanted.items()
+            if of in ready and ready[of] < span.stop
+        }
+        if skipped := sorted(wanted.keys() - ready.keys()):
+            _LOG.warning(
+                "group %s: the replayed batch leaves out %s: other members have taken them over",
+                self._options.group,
+                ", ".join(f"{of.topic}:{of.partition}" for of in skipped),
+            )
+        holdings.begin(end, ranges)
+        return ranges
+
+    @staticmethod
+    def _foreign(
+        member: Member, wanted: Mapping[TopicPartition, Range]
+    ) -> frozenset[TopicPartition]:
+        with member.changed:
+            ready = member.holdings.ready()
+        return frozenset(of for of in wanted if of not in ready)
+
+    def _refuse_unsubscribed(self, planned: SourceOffset) -> None:
+        counts = wanted_topics(self._options, self._logs)
+        names = {of.topic for of, span in planned.ranges.items() if span.size > 0}
+        if gone := sorted(names - counts.keys()):
+            raise OptionError(
+                "subscribe",
+                f"the last batch, which is to be replayed, reads {', '.join(gone)}, which is "
+                "deleted or not subscribed to any more: bring it back until that batch is done, "
+                "or set checkpointLocation to a new folder",
+            )
+
+
+def _serve_metrics(port: int | None) -> None:
+    """The member's metrics, over HTTP from this process.
+
+    Raises:
+        OptionError: The port is taken.
+    """
+    if port is None:
+        return
+    try:
+        start_http_server(port)
+    except OSError as error:
+        raise OptionError(
+            "metricsPort", f"{port} can't be listened on ({error.strerror}): take another"
+        ) from None
+
+
+def _reached(committed: Committed | None, target: int) -> bool:
+    if target == 0:
+        return True
+    return committed is not None and committed.offset is not None and committed.offset >= target
+
+
+def _taken(committed: Committed | None, planned: SourceOffset, span: Range) -> bool:
+    """Whether someone else reads it: has claimed it, or committed all of it."""
+    if committed is None or committed.offset is None:
+        return False
+    return committed.run != planned.run or committed.offset >= span.stop
+
+
+def _token() -> str:
+    """A name that nobody else makes up."""
+    return secrets.token_hex(8)

@@ -1,0 +1,276 @@
+"""``write`` and ``writeStream`` to Kafka: a producer of librdkafka's in each task.
+
+Producers are idempotent: what librdkafka retries is written once, in order. A task that Spark
+retries writes again: a sink can't know what its predecessor wrote. With ``transactional=true``
+each task writes in one transaction, so that readers of committed records see all of an attempt or
+none of it. A batch as a whole is not atomic: Kafka can't prepare a transaction in one process and
+commit it in another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from kafka_coop.config.known import closest
+from kafka_coop.spark.errors import OptionError, SparkSourceError
+from kafka_coop.spark.options import SinkOptions
+
+_DEFAULTS: Final = {"enable.idempotence": "true", "linger.ms": "20", "compression.type": "lz4"}
+
+_PATIENCE: Final = 60.0
+"""Seconds for one call of a transaction; the messages' own is ``delivery.timeout.ms``."""
+
+_HEADERS = ArrayType(
+    StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+)
+_COLUMNS: Final[Mapping[str, tuple[type[DataType], ...]]] = {
+    "key": (StringType, BinaryType),
+    "value": (StringType, BinaryType),
+    "topic": (StringType,),
+    "partition": (IntegerType,),
+    "timestamp": (TimestampType,),
+    "headers": (ArrayType,),
+}
+
+
+class SinkError(SparkSourceError):
+    """Records could not be written."""
+
+
+class BatchSink(DataSourceArrowWriter):
+    """``write``.
+
+    Args:
+        options: The sink's.
+        schema: Of what is written.
+
+    Raises:
+        OptionError: An option is wrong, or the schema does not fit.
+    """
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        require_columns(options, schema)
+        _check_producer(options)
+        self._options = options
+        self._names = tuple(schema.names)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Writes one task's rows and waits until all are acknowledged.
+
+        Raises:
+            SinkError: One was not.
+        """
+        return write_task(self._options, self._names, iterator)
+
+
+class StreamSink(DataSourceStreamArrowWriter):
+    """``writeStream``; see `BatchSink`."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        require_columns(options, schema)
+        _check_producer(options)
+        self._options = options
+        self._names = tuple(schema.names)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Writes one task's rows and waits until all are acknowledged.
+
+        Raises:
+            SinkError: One was not.
+        """
+        return write_task(self._options, self._names, iterator)
+
+
+def require_columns(options: SinkOptions, schema: StructType) -> None:
+    """Refuses what can't be written, before a task starts.
+
+    Raises:
+        OptionError: A column is missing, unknown or of the wrong type.
+    """
+    for column in schema.fields:
+        allowed = _COLUMNS.get(column.name)
+        if allowed is None:
+            alike = closest(column.name, _COLUMNS)
+            hint = f"did you mean {alike[0]}?" if alike else f"columns are {', '.join(_COLUMNS)}"
+            raise OptionError("schema", f"column {column.name!r} can't be written: {hint}")
+        if not isinstance(column.dataType, allowed):
+            kinds = " or ".join(kind.typeName() for kind in allowed)
+            raise OptionError(
+                "schema",
+                f"column {column.name} is {column.dataType.simpleString()}: cast it to {kinds}",
+            )
+    names = set(schema.names)
+    if "value" not in names:
+        raise OptionError("schema", "there is no column value: name one so, or select … as value")
+    if options.topic is None and "topic" not in names:
+        raise OptionError("topic", "is missing, and there is no column topic: give one of them")
+    if "headers" in names:
+        if not options.headers:
+            raise OptionError("includeHeaders", "is false, and there is a column headers: set it")
+        given = schema["headers"].dataType
+        if given.simpleString() != _HEADERS.simpleString():
+            raise OptionError(
+                "schema",
+                f"column headers is {given.simpleString()}: make it {_HEADERS.simpleString()}",
+            )
+
+
+def _check_producer(options: SinkOptions) -> None:
+    """Whether librdkafka takes the configuration; nothing is connected by making a producer."""
+    try:
+        Producer(_config(options, "check"))
+    except (KafkaException, TypeError, ValueError) as error:
+        raise OptionError("kafka.*", f"the producer's configuration is refused: {error}") from None
+
+
+def _config(options: SinkOptions, task: str) -> dict[str, Any]:
+    config: dict[str, Any] = {**_DEFAULTS, **options.kafka}
+    if options.transactional:
+        config["transactional.id"] = f"{options.kafka['transactional.id']}-{task}"
+    return config
+
+
+def write_task(
+    options: SinkOptions, names: tuple[str, ...], batches: Iterator[pa.RecordBatch]
+) -> WriterCommitMessage:
+    """Writes one task's rows, all acknowledged or an error.
+
+    Raises:
+        SinkError: A record was not written; how many, and why the first.
+    """
+    outbox = _Outbox(options)
+    try:
+        for batch in batches:
+            outbox.write(batch, names)
+        outbox.commit()
+    except BaseException:
+        outbox.abort()
+        raise
+    return WriterCommitMessage()
+
+
+class _Outbox:
+    """One task's producer, and how its records fared."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._topic = options.topic
+        self._transactional = options.transactional
+        self._failed = 0
+        self._first: KafkaError | None = None
+        self._producer = Producer(_config(options, _task_name()))
+        if self._transactional:
+            # The same name as an attempt of this task before: that one is fenced by this call.
+            self._tell(self._producer.init_transactions)
+            self._producer.begin_transaction()
+
+    def write(self, batch: pa.RecordBatch, names: tuple[str, ...]) -> None:
+        columns = {name: batch.column(n).to_pylist() for n, name in enumerate(names)}
+        count = batch.num_rows
+        empty = [None] * count
+        for topic, key, value, partition, timestamp, headers in zip(
+            columns.get("topic", empty),
+            columns.get("key", empty),
+            columns["value"],
+            columns.get("partition", empty),
+            columns.get("timestamp", empty),
+            columns.get("headers", empty),
+            strict=True,
+        ):
+            to = self._topic or topic
+            if to is None:
+                raise SinkError("a row has no topic: set option topic, or fill the column topic")
+            record: dict[str, Any] = {"key": key, "value": value}
+            if partition is not None:
+                record["partition"] = partition
+            if timestamp is not None:
+                record["timestamp"] = int(timestamp.timestamp() * 1000)
+            if headers:
+                record["headers"] = [(h["key"], h["value"]) for h in headers]
+            self._produce(to, record)
+        self._raise_failure()
+
+    def commit(self) -> None:
+        """Waits for every acknowledgement."""
+        self._producer.flush()
+        self._raise_failure()
+        if self._transactional:
+            self._tell(self._producer.commit_transaction)
+
+    def abort(self) -> None:
+        """Nothing more is written; an open transaction is aborted."""
+        self._producer.purge()
+        if self._transactional:
+            # Else the next attempt fences it, or the broker's timeout ends it.
+            with contextlib.suppress(KafkaException):
+                self._producer.abort_transaction(_PATIENCE)
+
+    def _produce(self, topic: str, record: dict[str, Any]) -> None:
+        while True:
+            try:
+                self._producer.produce(topic, on_delivery=self._delivered, **record)
+            except BufferError:
+                self._producer.poll(0.1)  # the queue is full: let some be acknowledged
+            except KafkaException as error:
+                raise SinkError(f"a record for {topic} is refused: {error}") from error
+            else:
+                self._producer.poll(0)
+                return
+
+    def _delivered(self, error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            self._failed += 1
+            self._first = self._first or error
+
+    def _raise_failure(self) -> None:
+        if self._first is not None:
+            raise SinkError(
+                f"{self._failed} records were not written, the first because: {self._first.str()}"
+            )
+
+    def _tell(self, call: Callable[[float], Any]) -> None:
+        """A call of a transaction, again while it may."""
+        while True:
+            try:
+                call(_PATIENCE)
+            except KafkaException as error:
+                if not error.args[0].retriable():
+                    raise SinkError(f"transaction: {error}") from error
+            else:
+                return
+
+
+def _task_name() -> str:
+    """The same for each attempt at a task of a query or a job, and for no other.
+
+    A stream's query id and its task's number; a batch's stage and number: batches begin anew.
+    """
+    context = TaskContext.get()
+    if context is None:
+        return uuid.uuid4().hex
+    query = context.getLocalProperty("sql.streaming.queryId")
+    scope = query or f"batch-{context.stageId()}"
+    digest = hashlib.sha256(scope.encode()).hexdigest()[:12]
+    return f"{digest}-{context.partitionId()}"

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from confluent_kafka import Producer
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kafka_coop.fetching.log_offsets import LogOffsets
+from kafka_coop.fetching.ranges import NoProgressError, OffsetsGoneError, RangeFetcher
+from kafka_coop.testing.cluster import KafkaCluster
+from kafka_coop.types import TopicPartition
+
+PATIENCE = timedelta(seconds=60)
+_NAMES = (f"ranges-{time.time_ns()}-{n}" for n in itertools.count())
+
+
+@pytest.fixture(scope="module")
+def real(local_kafka: KafkaCluster) -> KafkaCluster:
+    return local_kafka
+
+
+@pytest.fixture
+def fetcher(real: KafkaCluster) -> Iterator[RangeFetcher]:
+    made = RangeFetcher(_config(real))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def hundred(real: KafkaCluster) -> TopicPartition:
+    return _topic(real, 100)
+
+
+def _config(kafka: KafkaCluster) -> dict[str, str]:
+    return {
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "group.id": "ranges",
+        "fetch.queue.backoff.ms": "10",
+    }
+
+
+def _topic(kafka: KafkaCluster, records: int, **producer: str) -> TopicPartition:
+    of = TopicPartition(next(_NAMES), 0)
+    kafka.create_topic(of.topic, partitions=1)
+    if records:
+        _produce(kafka, of, records, **producer)
+    return of
+
+
+def _produce(kafka: KafkaCluster, of: TopicPartition, records: int, **config: str) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, **config})
+    if config:
+        producer.init_transactions(60)
+    for n in range(records):
+        if config:
+            producer.begin_transaction()
+        producer.produce(of.topic, str(n), timestamp=1000 * (n + 1))
+        if config:
+            producer.flush(60)  # else an abort purges what was not sent yet
+            producer.commit_transaction(60) if n % 3 else producer.abort_transaction(60)
+    assert producer.flush(60) == 0
+
+
+def _read(fetcher: RangeFetcher, of: TopicPartition, start: int, stop: int) -> list[int]:
+    fetched = fetcher.read(of, start, stop, patience=PATIENCE)
+    return [message.offset() or 0 for messages in fetched for message in messages]
+
+
+@settings(
+    max_examples=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)).map(sorted), max_size=6))
+def test_ranges_are_read_whole_in_any_order(
+    fetcher: RangeFetcher, hundred: TopicPartition, ranges: list[list[int]]
+) -> None:
+    for start, stop in ranges:
+        assert _read(fetcher, hundred, start, stop) == list(range(start, stop))
+
+
+def test_the_next_range_needs_no_new_assignment(
+    fetcher: RangeFetcher, hundred: TopicPartition
+) -> None:
+    _read(fetcher, hundred, 0, 10)
+    assert fetcher.stands_at(hundred, 10)
+    assert _read(fetcher, hundred, 10, 100) == list(range(10, 100))
+
+
+def test_a_range_may_end_where_no_record_is(real: KafkaCluster, fetcher: RangeFetcher) -> None:
+    """Transactions leave markers, and aborted records: the log's last offset is a marker's."""
+    of = _topic(real, 9, **{"transactional.id": next(_NAMES)})
+    (end,) = LogOffsets(_config(real), read_committed=True).all_ends([of]).values()
+    assert end == 18
+    assert _read(fetcher, of, 0, end) == [n for n in range(0, 18, 2) if n % 6]
+    assert _read(fetcher, of, 5, 9) == [8]
+    assert _read(fetcher, of, 9, 10) == []
+    assert _read(fetcher, of, 10, 18) == [10, 14, 16]
+
+
+def test_offsets_that_are_gone_are_told(real: KafkaCluster, fetcher: RangeFetcher) -> None:
+    of = _topic(real, 5)
+    with pytest.raises(OffsetsGoneError) as raised:
+        _read(fetcher, of, 50, 60)
+    assert (raised.value.of, raised.value.offset) == (of, 50)
+    assert fetcher.beginning(of, PATIENCE) == 0
+    assert _read(fetcher, of, 0, 5) == list(range(5))
+
+
+def test_what_never_comes_is_not_waited_for_for_ever(
+    real: KafkaCluster, fetcher: RangeFetcher
+) -> None:
+    of = _topic(real, 5)
+    with pytest.raises(NoProgressError, match="offset 5"):
+        list(fetcher.read(of, 0, 6, patience=timedelta(seconds=1)))
+
+
+def test_logs_tell_their_ends_and_times(real: KafkaCluster) -> None:
+    full, empty = _topic(real, 5), _topic(real, 0)
+    logs = LogOffsets(_config(real), read_committed=True)
+    assert logs.ends([full, empty]) == {full: 5, empty: 0}
+    assert logs.beginnings([full, empty]) == {full: 0, empty: 0}
+    assert logs.at_times({full: 2500, empty: 2500}) == {full: 2, empty: None}
+    assert logs.at_times({full: 9000}) == {full: None}
+    counts = logs.partition_counts([full.topic, "no-such-topic"], f"^{empty.topic}$")
+    assert counts == {full.topic: 1, empty.topic: 1}
+
+
+def test_brokers_that_are_away_are_told() -> None:
+    nowhere = {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}
+    logs = LogOffsets(nowhere, read_committed=True, timeout=timedelta(seconds=1), retries=0)
+    with pytest.raises(Exception, match=r"_TIMED_OUT|_TRANSPORT|timed out|Timed out|Local"):
+        logs.ends([TopicPartition("any", 0)])

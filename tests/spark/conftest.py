@@ -1,0 +1,39 @@
+"""One Spark session for all the tests that need one: it takes seconds to start."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client import CollectorRegistry
+from pyspark.sql import SparkSession
+
+import kafka_coop.spark
+
+
+@pytest.fixture(scope="session")
+def metrics() -> CollectorRegistry:
+    """Where the session's listener keeps its metrics."""
+    return CollectorRegistry()
+
+
+@pytest.fixture(scope="session")
+def spark(metrics: CollectorRegistry) -> Iterator[SparkSession]:
+    """A local Spark with two cores, and ``kafka_coop`` registered."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PySpark's own, of the versions of its dependencies
+        session = (
+            SparkSession.builder.master("local[2]")
+            .appName("kafka_coop's tests")
+            .config("spark.ui.enabled", "false")
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.log.level", "ERROR")
+            .getOrCreate()
+        )
+    kafka_coop.spark.register(session, registry=metrics)
+    yield session
+    session.stop()

@@ -1,0 +1,170 @@
+"""Random schedules of starts, stops and kills, and a checker that knows every record.
+
+    python tests/spark/spark_schedules.py --schedules 100 --seed 1
+
+Three queries with checkpoints of their own share a group while records are produced. Every one is
+started, stopped and killed at random calls of the source's life cycle, and started again. In the
+end all records are in the sinks; a record is there twice only if it was in a sink while the group
+did not know that yet, and the process died then, or its partition was lost with a session.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+
+from confluent_kafka import Producer
+from spark_stand_in import Checkpoint, Query, Record, random_death
+
+from kafka_coop.testing.local import LocalKafka
+
+PARTITIONS = 4
+QUERIES = 3
+PATIENCE = 90.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a schedule came to."""
+
+    produced: int
+    missing: list[Record]
+    twice: list[Record]
+    wrong: list[Record]
+    """Twice, although the group knew of the first time, or nobody died."""
+    deaths: int
+    failures: list[str]
+
+
+def run_schedule(servers: str, topic: str, seed: int, *, steps: int = 6) -> Outcome:
+    """Plays one schedule; the topic exists, is empty, and has `PARTITIONS` partitions."""
+    schedule = _Schedule(servers, topic, random.Random(seed))
+    for _ in range(steps):
+        schedule.step()
+    schedule.stop_all()
+    schedule.finish()
+    return schedule.outcome()
+
+
+class _Schedule:
+    def __init__(self, servers: str, topic: str, rng: random.Random) -> None:
+        self._rng = rng
+        self._topic = topic
+        self._options = {
+            "kafka.bootstrap.servers": servers,
+            "kafka.group.id": f"group-{topic}",
+            "kafka.session.timeout.ms": "6000",
+            "subscribe": topic,
+            "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": str(rng.choice([7, 20, 100])),
+            "assignmentTimeout": "60s",
+        }
+        self._checkpoints = [Checkpoint() for _ in range(QUERIES)]
+        self._running: list[Query | None] = [None] * QUERIES
+        self._producer = Producer({"bootstrap.servers": servers})
+        self._produced: set[Record] = set()
+        self._deaths = 0
+        self._failures: list[str] = []
+
+    def step(self) -> None:
+        """Records come, and one query is started or stopped; others may die meanwhile."""
+        rng = self._rng
+        _produce(self._producer, self._topic, rng, self._produced)
+        n = rng.randrange(QUERIES)
+        query = self._running[n]
+        if query is None:
+            self._start(n, dies_at=random_death(rng))
+        elif rng.random() < 0.5:
+            query.stop()
+        time.sleep(rng.random() * 1.5)  # schedules differ in time too; nothing depends on it
+        for m, other in enumerate(self._running):
+            if other is not None and not other.is_running:
+                self._bury(m)
+
+    def stop_all(self) -> None:
+        for n, query in enumerate(self._running):
+            if query is not None:
+                query.stop()
+                self._bury(n)
+
+    def finish(self) -> None:
+        """Every checkpoint once more: a logged batch must not stay unread. Until all is there."""
+        for n in range(QUERIES):
+            self._start(n, dies_at=None)
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline and not self._produced <= self._written().keys():
+            time.sleep(0.2)
+        self.stop_all()
+
+    def outcome(self) -> Outcome:
+        irreducible = {record for one in self._checkpoints for record in one.exposed}
+        lost = {of for one in self._checkpoints for of in one.lost}
+        written = self._written()
+        twice = sorted(record for record, count in written.items() if count > 1)
+        return Outcome(
+            produced=len(self._produced),
+            missing=sorted(self._produced - written.keys()),
+            twice=twice,
+            wrong=[r for r in twice if r not in irreducible and r[:2] not in lost],
+            deaths=self._deaths,
+            failures=self._failures,
+        )
+
+    def _start(self, n: int, *, dies_at: tuple[str, int] | None) -> None:
+        self._running[n] = Query(self._options, self._checkpoints[n], dies_at=dies_at)
+
+    def _bury(self, n: int) -> None:
+        query = self._running[n]
+        assert query is not None, "the caller has seen it"
+        self._running[n] = None
+        query.join()
+        self._deaths += 1
+        if query.failure is not None:
+            self._failures.append(query.failure)
+
+    def _written(self) -> Counter[Record]:
+        return Counter(record for one in self._checkpoints for record in list(one.sink))
+
+
+def _produce(producer: Producer, topic: str, rng: random.Random, produced: set[Record]) -> None:
+    def delivered(error: object, message: object) -> None:
+        assert error is None, error
+        produced.add((message.topic(), message.partition(), message.offset()))  # type: ignore[attr-defined]  # a Message
+
+    for n in range(rng.randint(20, 120)):
+        producer.produce(topic, str(n), partition=rng.randrange(PARTITIONS), on_delivery=delivered)
+    producer.flush()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--schedules", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    bad = produced = twice = deaths = 0
+    with LocalKafka() as kafka:
+        for seed in range(arguments.seed, arguments.seed + arguments.schedules):
+            topic = f"schedule-{seed}"
+            kafka.create_topic(topic, partitions=PARTITIONS)
+            outcome = run_schedule(kafka.bootstrap_servers, topic, seed)
+            produced += outcome.produced
+            twice += len(outcome.twice)
+            deaths += outcome.deaths
+            if outcome.missing or outcome.wrong or outcome.failures:
+                bad += 1
+                print(f"seed {seed}: {outcome}", flush=True)
+    print(
+        f"{arguments.schedules} schedules, {produced} records, {deaths} ends: {bad} bad; "
+        f"{twice} records twice, all of them irreducible"
+        if not bad
+        else f"{bad} of {arguments.schedules} schedules are bad"
+    )
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,168 @@
+"""Whoever holds a partition: a model in which owners, crashes and commits are played through.
+
+The model knows which offsets are durable anywhere. Its queries plan, run and commit batches by
+`Holdings` alone, die at any point, and start again from their checkpoints, with a replay where
+one is due. Nothing may be skipped, whoever continues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafka_coop.spark.holdings import Committed, Holdings
+from kafka_coop.spark.offsets import Range, SourceOffset
+from kafka_coop.types import TopicPartition
+
+NOTHING = Committed(offset=None, run=None)
+ONE = TopicPartition("orders", 0)
+Action = Callable[[], None]
+
+
+@dataclass
+class Group:
+    """What outlives every process."""
+
+    committed: Committed = NOTHING
+    owner: Query | None = None
+    durable: set[int] = field(default_factory=set)
+    end: int = 3
+
+
+class Query:
+    """A query: its checkpoint (`logged`, `durable`) outlives its process (`holdings`)."""
+
+    def __init__(self, name: str, group: Group) -> None:
+        self.name = name
+        self.group = group
+        self.logged: SourceOffset | None = None
+        self.durable = True
+        self.holdings: Holdings | None = None
+        self.batch: Range | None = None
+        self.runs = 0
+
+    def actions(self) -> Iterator[Action]:
+        """What may happen to it next."""
+        holdings = self.holdings
+        if holdings is None:
+            yield self.start
+            return
+        yield self.die
+        if self.group.owner is None:
+            yield self.own
+        elif self.group.owner is not self:
+            yield self.own  # the session of the other was lost
+            yield self.take_over
+        if self.batch is None and not self.durable:
+            yield self.replay
+        elif self.batch is None and self.group.owner is self:
+            yield self.plan
+        elif self.batch is not None and not self.durable:
+            yield self.finish
+        elif self.batch is not None:
+            yield self.settle
+            yield lambda: self.settle(commits=False)
+
+    def start(self) -> None:
+        self.holdings = Holdings(self._new_run(), self.logged.run if self.logged else None)
+        if self.logged is not None:
+            self.holdings.remember(self.logged, durable=self.durable)
+
+    def die(self) -> None:
+        self.holdings, self.batch = None, None
+        if self.group.owner is self:
+            self.group.owner = None
+
+    def take_over(self) -> None:
+        """The other hands over, if no batch of its reads the partition."""
+        other = self.group.owner
+        assert other is not None
+        assert other.holdings is not None
+        if other.holdings.busy([ONE]):
+            return
+        other.commit()
+        self.own()
+
+    def own(self) -> None:
+        other, holdings = self.group.owner, self.holdings
+        assert holdings is not None
+        if other is not None and other.holdings is not None:
+            other.holdings.drop([ONE])
+        self.group.owner = self
+        committed = self.group.committed
+        known = holdings.position_from(ONE, committed)
+        holdings.hold(ONE, (committed.offset or 0) if known is None else known, committed)
+        self.commit()
+
+    def commit(self) -> None:
+        assert self.holdings is not None
+        for offset in self.holdings.news().values():
+            self.group.committed = Committed(offset=offset, run=self.holdings.run)
+            self.holdings.committed(ONE, offset, self.holdings.run)
+
+    def plan(self) -> None:
+        holdings = self.holdings
+        assert holdings is not None
+        if holdings.renew():
+            self.commit()
+        position = holdings.ready()[ONE]
+        span = Range(position, max(position, min(self.group.end, position + 2)))
+        if span.size:
+            self.logged = SourceOffset(
+                group="g", id=self.name, run=holdings.run, topics={}, ranges={ONE: span}
+            )
+            self.durable, self.batch = False, span
+            holdings.begin(self.logged.to_json(), {ONE: span})
+
+    def replay(self) -> None:
+        holdings, logged, committed = self.holdings, self.logged, self.group.committed
+        assert holdings is not None
+        assert logged is not None
+        span, ready = logged.ranges[ONE], holdings.ready()
+        if ONE in ready:
+            self.batch = Range(min(ready[ONE], span.stop), span.stop)
+        elif committed.run != logged.run or (committed.offset or 0) >= span.stop:
+            self.batch = Range(0, 0)
+        else:
+            return  # it waits
+        holdings.begin(logged.to_json(), {ONE: self.batch} if self.batch.size else {})
+
+    def finish(self) -> None:
+        """The sink and the commit log have it."""
+        assert self.batch is not None
+        self.group.durable |= set(range(*self.batch))
+        self.durable = True
+
+    def settle(self, *, commits: bool = True) -> None:
+        """LatestOffset is entered; the commit may fail."""
+        holdings = self.holdings
+        assert holdings is not None
+        assert self.logged is not None
+        assert holdings.is_under_way(self.logged.to_json())
+        holdings.finish()
+        self.batch = None
+        if commits and self.group.owner is self:
+            self.commit()
+
+    def _new_run(self) -> str:
+        self.runs += 1
+        return f"{self.name}{self.runs}"
+
+
+@settings(max_examples=3000, deadline=None)
+@given(st.lists(st.integers(0, 59), min_size=10, max_size=80))
+def test_nothing_is_skipped_whoever_goes_on(choices: list[int]) -> None:
+    group = Group()
+    queries = [Query("a", group), Query("b", group)]
+    for choice in choices:
+        actions = [action for query in queries for action in query.actions()]
+        actions[choice % len(actions)]()
+        group.end += choice % 2
+        assert set(range(group.committed.offset or 0)) <= group.durable, "committed, not durable"
+        owner = group.owner
+        if owner is not None and owner.holdings is not None and not owner.holdings.busy([ONE]):
+            position = owner.holdings.held[ONE].position
+            assert set(range(position)) <= group.durable, f"{owner.name} goes on at {position}"

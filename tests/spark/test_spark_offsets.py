@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_coop.spark.errors import CheckpointError
+from kafka_coop.spark.offsets import Range, SourceOffset, claim_metadata, claim_of, parse_offset
+from kafka_coop.types import TopicPartition
+
+TEXT = st.text(st.characters(codec="utf-8", categories=["L", "N"]), min_size=1, max_size=8)
+NAMES = st.text("ab.-_0", min_size=1, max_size=8)
+RANGES = st.tuples(st.integers(0, 1 << 60), st.integers(0, 1 << 20)).map(
+    lambda pair: Range(pair[0], sum(pair))
+)
+OFFSETS = st.builds(
+    SourceOffset,
+    group=TEXT,
+    id=TEXT,
+    run=TEXT,
+    topics=st.dictionaries(NAMES, st.integers(1, 9)),
+    ranges=st.dictionaries(st.builds(TopicPartition, NAMES, st.integers(0, 99)), RANGES),
+)
+
+
+@given(OFFSETS)
+def test_an_offset_survives_the_checkpoint(offset: SourceOffset) -> None:
+    logged = json.dumps(offset.to_json())
+    assert parse_offset(json.loads(logged), group=offset.group) == offset
+
+
+def test_nothing_was_read_before_the_first_batch() -> None:
+    assert parse_offset({}, group="g") is None
+
+
+@pytest.mark.parametrize(
+    ("given_offset", "told"),
+    [
+        ({"orders": {"0": 23}}, "another source"),
+        ({"v": 2, "tps": {}}, "version 2"),
+        ({"v": 1, "group": "other", "tps": {}}, "group 'other'"),
+        ({"v": 1, "group": "g", "id": "i", "run": "r", "topics": {}, "tps": {"a": [0, 1]}}, "read"),
+        (
+            {"v": 1, "group": "g", "id": "i", "run": "r", "topics": {}, "tps": {"a:0": [2, 1]}},
+            "read",
+        ),
+        ({"v": 1, "group": "g", "id": "i", "run": "r", "topics": [], "tps": {}}, "read"),
+        ({"v": 1, "group": "g", "tps": {}}, "read"),
+    ],
+)
+def test_other_checkpoints_are_refused_with_a_remedy(
+    given_offset: dict[str, object], told: str
+) -> None:
+    with pytest.raises(CheckpointError, match=told) as raised:
+        parse_offset(given_offset, group="g")
+    assert "checkpointLocation" in str(raised.value)
+
+
+@given(TEXT)
+def test_a_claim_survives_the_commit(run: str) -> None:
+    assert claim_of(claim_metadata(run)) == run
+
+
+@given(st.none() | st.text() | st.from_type(dict).map(str))
+def test_metadata_of_others_is_no_claim(metadata: str | None) -> None:
+    assert claim_of(metadata) is None
+
+
+@pytest.mark.parametrize(
+    "metadata", ['{"kafka_coop":2,"run":"r"}', '{"kafka_coop":1,"run":7}', "[]"]
+)
+def test_claims_of_other_versions_are_none(metadata: str) -> None:
+    assert claim_of(metadata) is None

@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_coop.spark.errors import OptionError
+from kafka_coop.spark.option_values import EARLIEST, LATEST
+from kafka_coop.spark.options import batch_options, sink_options, stream_options
+from kafka_coop.types import TopicPartition
+
+SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
+STREAM = {**SERVERS, "kafka.group.id": "g", "subscribe": "orders"}
+BATCH = {**SERVERS, "subscribe": "orders"}
+SINK = {**SERVERS, "topic": "orders"}
+Reader = Callable[[dict[str, str]], Any]
+
+
+def without(options: dict[str, str], *names: str) -> dict[str, str]:
+    return {name: value for name, value in options.items() if name not in names}
+
+
+@pytest.mark.parametrize(
+    ("read", "options", "option", "told"),
+    [
+        (stream_options, without(STREAM, "kafka.bootstrap.servers"), "kafka.bootstrap.servers", ""),
+        (stream_options, without(STREAM, "kafka.group.id"), "kafka.group.id", "missing"),
+        (stream_options, without(STREAM, "subscribe"), "subscribe", "none is"),
+        (stream_options, STREAM | {"assign": '{"a":[0]}'}, "assign", "assign and subscribe"),
+        (
+            stream_options,
+            STREAM | {"maxOffsetPerTrigger": "1"},
+            "maxOffsetPerTrigger",
+            "maxOffsets",
+        ),
+        (stream_options, STREAM | {"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger", "between"),
+        (stream_options, STREAM | {"maxOffsetsPerTrigger": "x"}, "maxOffsetsPerTrigger", "whole"),
+        (
+            stream_options,
+            STREAM | {"maxOffsetsPerTrigger": "1", "minOffsetsPerTrigger": "2"},
+            "minOffsetsPerTrigger",
+            "maxOffsetsPerTrigger=1",
+        ),
+        (stream_options, STREAM | {"maxTriggerDelay": "5m"}, "maxTriggerDelay", "without min"),
+        (
+            stream_options,
+            STREAM | {"minOffsetsPerTrigger": "1", "maxTriggerDelay": "soon"},
+            "maxTriggerDelay",
+            "15m",
+        ),
+        (stream_options, STREAM | {"failOnDataLoss": "yes"}, "failOnDataLoss", "true nor false"),
+        (stream_options, STREAM | {"endingOffsets": "latest"}, "endingOffsets", "spark.read"),
+        (stream_options, STREAM | {"groupIdPrefix": "x"}, "groupIdPrefix", "kafka.group.id"),
+        (
+            stream_options,
+            STREAM | {"kafka.auto.offset.reset": "latest"},
+            "kafka.auto.offset.reset",
+            "startingOffsets",
+        ),
+        (
+            stream_options,
+            STREAM | {"kafka.sesion.timeout.ms": "1"},
+            "kafka.sesion.timeout.ms",
+            "did",
+        ),
+        (
+            stream_options,
+            STREAM | {"kafka.session.timeout.ms": "never"},
+            "kafka.session.timeout.ms",
+            "never",
+        ),
+        (
+            stream_options,
+            STREAM | {"kafka.partition.assignment.strategy": "stickiest"},
+            "kafka.partition.assignment.strategy",
+            "stickiest",
+        ),
+        (stream_options, STREAM | {"startingOffsets": "begin"}, "startingOffsets", "earliest"),
+        (stream_options, STREAM | {"startingOffsets": '{"a":{"0":-3}}'}, "startingOffsets", "-2"),
+        (stream_options, STREAM | {"startingOffsets": '{"a":[1]}'}, "startingOffsets", "object"),
+        (stream_options, STREAM | {"startingTimestamp": "-1"}, "startingTimestamp", "between"),
+        (stream_options, STREAM | {"subscribe": " , "}, "subscribe", "no topic"),
+        (stream_options, STREAM | {"subscribe": "a/b"}, "subscribe", "a/b"),
+        (
+            stream_options,
+            without(STREAM, "subscribe") | {"subscribePattern": "("},
+            "subscribePattern",
+            "regular",
+        ),
+        (stream_options, without(STREAM, "subscribe") | {"assign": '{"a":0}'}, "assign", "list"),
+        (
+            stream_options,
+            STREAM | {"staticMembership": "true", "kafka.group.instance.id": "i"},
+            "staticMembership",
+            "contradicts",
+        ),
+        (stream_options, STREAM | {"replayHorizon": "0s"}, "replayHorizon", "zero"),
+        (stream_options, STREAM | {"topic": "a"}, "topic", "sink"),
+        (batch_options, BATCH | {"startingOffsets": "latest"}, "startingOffsets", "latest"),
+        (batch_options, BATCH | {"endingOffsets": '{"a":{"0":-2}}'}, "endingOffsets", "earliest"),
+        (
+            batch_options,
+            BATCH | {"maxOffsetsPerTrigger": "1"},
+            "maxOffsetsPerTrigger",
+            "readStream",
+        ),
+        (sink_options, SINK | {"subscribe": "a"}, "subscribe", "read"),
+        (sink_options, SINK | {"transactional": "true"}, "transactional", "transactional.id"),
+        (
+            sink_options,
+            SINK | {"kafka.transactional.id": "t"},
+            "kafka.transactional.id",
+            "transactional=true",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named_with_a_remedy(
+    read: Reader, options: dict[str, str], option: str, told: str
+) -> None:
+    with pytest.raises(OptionError) as raised:
+        read(options)
+    assert raised.value.option == option
+    assert told in str(raised.value)
+
+
+def test_no_secret_is_told() -> None:
+    secret = {"kafka.sasl.pasword": "hunter2", "kafka.sasl.username": "u"}
+    with pytest.raises(OptionError, match=r"sasl\.password") as raised:
+        stream_options(STREAM | secret)
+    assert "hunter2" not in str(raised.value)
+    secret = {"kafka.sasl.password": "hunter2", "kafka.sasl.username": "u"}
+    assert "hunter2" not in repr(stream_options(STREAM | secret | SASL))
+    assert "hunter2" not in repr(sink_options(SINK | secret))
+
+
+SASL = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanisms": "PLAIN"}
+
+
+@given(st.sampled_from(["subscribe", "maxOffsetsPerTrigger", "kafka.group.id"]), st.randoms())
+def test_names_have_no_case(name: str, random: Any) -> None:
+    spelt = "".join(random.choice([c.lower(), c.upper()]) for c in name)
+    options = STREAM | {"maxOffsetsPerTrigger": "7"}
+    assert stream_options(without(options, name) | {spelt: options[name]}) == stream_options(
+        options
+    )
+
+
+def test_defaults_are_the_builtin_sources() -> None:
+    stream, batch = stream_options(STREAM), batch_options(BATCH)
+    assert (stream.starting.offset, batch.starting.offset, batch.ending.offset) == (
+        LATEST,
+        EARLIEST,
+        LATEST,
+    )
+    assert stream.fail_on_data_loss
+    assert not stream.headers
+    assert stream.poll_timeout == timedelta(seconds=120)
+    assert stream.max_delay == timedelta(minutes=15)
+
+
+def test_a_timestamp_goes_before_timestamps_before_offsets() -> None:
+    by_offset = {"startingOffsets": '{"orders":{"0":23,"1":-2}}'}
+    by_times = by_offset | {"startingOffsetsByTimestamp": '{"orders":{"0":5}}'}
+    by_time = by_times | {"startingTimestamp": "7"}
+    zero = TopicPartition("orders", 0)
+    offsets = {zero: 23, TopicPartition("orders", 1): EARLIEST}
+    assert stream_options(STREAM | by_offset).starting.offsets == offsets
+    assert stream_options(STREAM | by_times).starting.timestamps == {zero: 5}
+    assert stream_options(STREAM | by_time).starting.timestamp == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("15m", timedelta(minutes=15)),
+        ("15 min", timedelta(minutes=15)),
+        ("250", timedelta(milliseconds=250)),
+        ("250ms", timedelta(milliseconds=250)),
+        ("2H", timedelta(hours=2)),
+        ("1d", timedelta(days=1)),
+    ],
+)
+def test_durations_are_read_as_spark_does(text: str, expected: timedelta) -> None:
+    options = STREAM | {"minOffsetsPerTrigger": "5", "maxTriggerDelay": text}
+    assert stream_options(options).max_delay == expected
+
+
+def test_a_pattern_matches_whole_names_as_in_java() -> None:
+    options = stream_options(without(STREAM, "subscribe") | {"subscribePattern": "a|b.*"})
+    assert options.pattern == "^(?:a|b.*)$"

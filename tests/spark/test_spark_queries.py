@@ -1,0 +1,290 @@
+"""Real queries on a real Kafka. What can be shown without Spark's engine is shown elsewhere."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from prometheus_client import CollectorRegistry
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+import kafka_coop.spark
+from kafka_coop.testing.cluster import KafkaCluster, wait_until
+
+pytestmark = [
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support:FutureWarning"),
+]
+
+PATIENCE = timedelta(seconds=240)
+_NUMBERS = itertools.count()
+_RUN = time.time_ns() % 1_000_000_000
+Record = tuple[int, int]
+
+
+class Box:
+    """A topic, its records, and the queries that read it as one group."""
+
+    def __init__(self, spark: SparkSession, kafka: KafkaCluster, folder: Path) -> None:
+        self.spark = spark
+        self.servers = kafka.bootstrap_servers
+        self.topic = f"spark-{_RUN}-{next(_NUMBERS)}"
+        self.folder = folder
+        self.records: set[Record] = set()
+        self.queries: list[Any] = []
+        kafka.create_topic(self.topic, partitions=4)
+        self._producer = Producer({"bootstrap.servers": self.servers})
+
+    def produce(self, count: int) -> None:
+        for n in range(count):
+            self._producer.produce(
+                self.topic,
+                key=f"k{n}",
+                value=f"v{n}",
+                partition=n % 4,
+                headers=[("n", str(n).encode())],
+                timestamp=1_700_000_000_000 + n,
+                on_delivery=lambda _, m: self.records.add((m.partition() or 0, m.offset() or 0)),
+            )
+        assert self._producer.flush(60) == 0
+
+    def read(self, **options: Any) -> DataFrame:
+        frame: DataFrame = self._options(self.spark.readStream, **options).load()
+        return frame
+
+    def batch(self, **options: Any) -> DataFrame:
+        frame: DataFrame = self._options(self.spark.read, **options).load()
+        return frame
+
+    def start(self, name: str, frame: DataFrame | None = None, **trigger: Any) -> Any:
+        """A query with a checkpoint and an output of that name; an earlier one's is taken up."""
+        frame = self.read() if frame is None else frame
+        writer = (
+            frame.writeStream.format("parquet")
+            .option("path", str(self.folder / name / "out"))
+            .option("checkpointLocation", str(self.folder / name / "checkpoint"))
+            .queryName(f"{name}-{self.topic}")
+        )
+        query = (writer.trigger(**trigger) if trigger else writer).start()
+        self.queries.append(query)
+        return query
+
+    def written(self, *names: str) -> Counter[Record]:
+        found: Counter[Record] = Counter()
+        for name in names:
+            out = self.folder / name / "out"
+            if (out / "_spark_metadata").exists():
+                reader = self.spark.read.schema("partition int, offset long")
+                rows = reader.parquet(str(out)).collect()
+                found.update((row.partition, row.offset) for row in rows)
+        return found
+
+    def wait_for_all(self, *names: str) -> None:
+        wait_until(
+            lambda: self._failed() or self.records <= self.written(*names).keys(),
+            "records are missing",
+            PATIENCE,
+        )
+        for query in self.queries:
+            assert query.exception() is None
+
+    def stop(self) -> None:
+        for query in self.queries:
+            query.stop()
+
+    def _failed(self) -> bool:
+        return any(query.exception() is not None for query in self.queries)
+
+    def _options(self, reader: Any, **options: Any) -> Any:
+        given = {
+            "kafka.bootstrap.servers": self.servers,
+            "kafka.group.id": self.topic,
+            "subscribe": self.topic,
+            "startingOffsets": "earliest",
+        }
+        return reader.format("kafka_coop").options(
+            **{key: str(value) for key, value in (given | options).items() if value is not None}
+        )
+
+
+@pytest.fixture
+def box(spark: SparkSession, kafka: KafkaCluster, tmp_path: Path) -> Iterator[Box]:
+    made = Box(spark, kafka, tmp_path)
+    yield made
+    made.stop()
+
+
+def test_available_now_reads_what_is_there_batch_by_batch(box: Box) -> None:
+    box.produce(100)
+    query = box.start("a", box.read(maxOffsetsPerTrigger=30), availableNow=True)
+    assert query.awaitTermination(int(PATIENCE.total_seconds()))
+    assert box.written("a") == Counter(box.records)
+    rows = [progress.numInputRows for progress in query.recentProgress]
+    assert [n for n in rows if n] == [30, 30, 30, 10]
+    box.produce(8)
+    assert box.start("a", availableNow=True).awaitTermination(int(PATIENCE.total_seconds()))
+    assert box.written("a") == Counter(box.records)
+
+
+def test_columns_are_the_records(box: Box) -> None:
+    box.produce(12)
+    rows = box.batch(includeHeaders="true", minPartitions=6, **{"kafka.group.id": None}).collect()
+    assert {(row.partition, row.offset) for row in rows} == box.records
+    for row in rows:
+        n = int(bytes(row.value)[1:])
+        assert (bytes(row.key), row.topic, row.timestampType) == (b"k%d" % n, box.topic, 0)
+        assert row.timestamp.timestamp() * 1000 == pytest.approx(1_700_000_000_000 + n)
+        assert [(h.key, bytes(h.value)) for h in row.headers] == [("n", b"%d" % n)]
+
+
+def test_batches_take_offsets_and_times(box: Box) -> None:
+    box.produce(40)
+    starts = {str(p): 2 + p for p in range(4)}
+    offsets = box.batch(
+        startingOffsets=json.dumps({box.topic: starts}),
+        endingOffsets=json.dumps({box.topic: starts | {"3": 10}}),
+    )
+    assert {(r.partition, r.offset) for r in offsets.collect()} == {(3, n) for n in range(5, 10)}
+    times = box.batch(startingTimestamp=1_700_000_000_010, endingTimestamp=1_700_000_000_020)
+    assert times.count() == 10
+
+
+def test_two_queries_share_a_group_and_one_leaves(box: Box, metrics: CollectorRegistry) -> None:
+    box.produce(40)
+    first = box.start("a")
+    box.wait_for_all("a")
+    second = box.start("b")
+    wait_until(lambda: _reads(box, "b"), "the second query gets nothing", PATIENCE)
+    box.wait_for_all("a", "b")
+    labels = {"query": f"a-{box.topic}", "group": box.topic}
+    assert (metrics.get_sample_value("kafka_coop_spark_rebalances", labels) or 0) >= 1
+    kafka_coop.spark.drain(second, PATIENCE)
+    before = box.written("b")
+    box.produce(40)
+    box.wait_for_all("a", "b")
+    kafka_coop.spark.drain(first, PATIENCE)
+    assert box.written("b") == before
+    assert box.written("a", "b") == Counter(box.records)
+
+
+def _reads(box: Box, name: str) -> bool:
+    box.produce(4)
+    return bool(box.written(name))
+
+
+def test_a_stopped_query_goes_on_from_its_checkpoint(box: Box) -> None:
+    box.produce(40)
+    box.start("a")
+    box.wait_for_all("a")
+    box.queries[0].stop()
+    box.produce(40)
+    box.start("a")
+    box.wait_for_all("a")
+    assert box.written("a") == Counter(box.records)
+
+
+def test_a_batch_that_failed_is_read_again_the_same(box: Box) -> None:
+    """The sink fails once, after the batch was logged; the restart replays it."""
+    box.produce(40)
+    marker = box.folder / "failed"
+
+    def fail_once(frame: DataFrame, _batch: int) -> None:
+        if not marker.exists():
+            marker.touch()
+            raise RuntimeError("the sink is out of order")
+        frame.select("partition", "offset").write.mode("append").parquet(str(box.folder / "each"))
+
+    def start() -> Any:
+        writer = box.read().writeStream.foreachBatch(fail_once)
+        return writer.option("checkpointLocation", str(box.folder / "c")).start()
+
+    failing = start()
+    with pytest.raises(PySparkException, match="out of order"):
+        failing.awaitTermination(int(PATIENCE.total_seconds()))
+    query = start()
+    try:
+        wait_until(
+            lambda: query.exception() is not None or query.lastProgress is not None,
+            "no batch",
+            PATIENCE,
+        )
+        assert query.exception() is None
+        rows = box.spark.read.parquet(str(box.folder / "each")).collect()
+        assert Counter((r.partition, r.offset) for r in rows) == Counter(box.records)
+    finally:
+        query.stop()
+
+
+def test_state_that_would_be_left_behind_fails_the_query(box: Box) -> None:
+    box.produce(40)
+    counts = box.read().groupBy("key").count()
+    writer = counts.writeStream.format("memory").queryName(f"m{next(_NUMBERS)}")
+    stateful = writer.outputMode("complete").option("checkpointLocation", str(box.folder / "s"))
+    query = stateful.start()
+    try:
+        wait_until(lambda: query.lastProgress is not None, "no batch", PATIENCE)
+        box.start("other")
+        with pytest.raises(PySparkException, match="replayHorizon"):
+            query.awaitTermination(int(PATIENCE.total_seconds()))
+    finally:
+        query.stop()
+
+
+def test_the_sink_writes_what_was_read(box: Box, kafka: KafkaCluster) -> None:
+    box.produce(20)
+    copy = f"{box.topic}-copy"
+    kafka.create_topic(copy, partitions=2)
+    frame = box.read(includeHeaders="true").selectExpr("key", "value", "headers", "timestamp")
+    writer = frame.writeStream.format("kafka_coop").option("checkpointLocation", str(box.folder))
+    options = {"kafka.bootstrap.servers": box.servers, "topic": copy, "includeHeaders": "true"}
+    transactional = {"transactional": "true", "kafka.transactional.id": copy}
+    query = writer.options(**options, **transactional).trigger(availableNow=True).start()
+    assert query.awaitTermination(int(PATIENCE.total_seconds()))
+    columns = ("key", "value", "headers", "timestamp")
+    read = [box.batch(subscribe=topic, includeHeaders="true") for topic in (box.topic, copy)]
+    original, copied = (sorted(map(str, frame.select(*columns).collect())) for frame in read)
+    assert copied == original
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"subscribe": "no-such-topic"}, "option subscribe: unknown topic no-such-topic"),
+        ({"assign": '{"%s":[7]}', "subscribe": None}, "option assign: .* has no partition 7"),
+        ({"endingOffset": "latest"}, "did you mean endingOffsets"),
+        ({"startingOffsets": '{"%s":{"0":0}}'}, "startingOffsets: says nothing of"),
+        ({"startingOffsets": '{"%s":{"0":0,"1":9,"2":0,"3":0}}'}, "failOnDataLoss=false"),
+    ],
+)
+def test_bad_options_are_told(box: Box, change: dict[str, str | None], told: str) -> None:
+    named = {k: v and v.replace("%s", box.topic) for k, v in change.items()}
+    box.produce(4)
+    with pytest.raises(PySparkException, match=told):
+        box.batch(**({"endingOffsets": None} | named)).count()
+
+
+def test_a_checkpoint_of_another_group_is_refused(box: Box) -> None:
+    box.produce(4)
+    box.start("a", availableNow=True).awaitTermination(int(PATIENCE.total_seconds()))
+    query = box.start("a", box.read(**{"kafka.group.id": "another"}))
+    with pytest.raises(PySparkException, match=r"kafka\.group\.id is 'another'"):
+        query.awaitTermination(int(PATIENCE.total_seconds()))
+    box.queries.remove(query)
+
+
+def test_a_schema_of_the_users_is_refused(box: Box) -> None:
+    reader: Callable[[], Any] = lambda: (  # noqa: E731  # one call, made inside raises
+        box._options(box.spark.read).schema("value string").load().count()
+    )
+    with pytest.raises(PySparkException, match="columns are fixed"):
+        reader()
