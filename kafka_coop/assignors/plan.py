@@ -9,6 +9,7 @@ import numpy as np
 
 from kafka_coop.assignors.columns import Counts, Ints, by_index
 from kafka_coop.assignors.snapshot import Snapshot
+from kafka_coop.protocol.partition_sets import PartitionSets
 from kafka_coop.types import Assignment, PartitionColumns, Partitions
 
 
@@ -51,34 +52,28 @@ class Plan(Mapping[str, Assignment]):
 
     @cached_property
     def partitions(self) -> dict[str, Partitions]:
-        """Everybody's partitions, cut out of one sorted column."""
+        """Everybody's partitions."""
+        return dict(zip(self.snapshot.members, self.sets().values(), strict=True))
+
+    def sets(self) -> PartitionSets:
+        """Everybody's partitions as columns, in the order of members."""
         snapshot = self.snapshot
         order, ends = by_index(self.owner, len(snapshot.members))
         topic = snapshot.topic_of[order]
-        indices = snapshot.number_of[order]
-        begins = np.ones(order.size, np.bool_)
-        begins[1:] = topic[1:] != topic[:-1]
-        begins[ends[:-1][np.diff(ends) > 0]] = True
-        runs = np.flatnonzero(begins)
+        starts = np.ones(order.size, np.bool_)
+        starts[1:] = topic[1:] != topic[:-1]
+        starts[ends[:-1][np.diff(ends) > 0]] = True
+        runs = np.flatnonzero(starts)
+        topics = topic[runs].astype(np.int64)
         counts = np.diff(runs, append=order.size)
-        run_topics = topic[runs]
-        run_ends = np.searchsorted(runs, ends).tolist()
-        topic_names = np.array([*snapshot.topics, None], object)
-        names: dict[bytes, tuple[str, ...]] = {}
-        partitions: dict[str, Partitions] = {}
-        for i, (member, a, b) in enumerate(
-            zip(snapshot.members, run_ends, run_ends[1:], strict=False)
-        ):
-            mine = run_topics[a:b]
-            key = mine.tobytes()
-            topics = names.get(key)
-            if topics is None:
-                topics = names[key] = tuple(topic_names[mine].tolist())
-            numbers = indices[ends[i] : ends[i + 1]]
-            partitions[member] = Partitions.from_columns(
-                PartitionColumns(topics, counts[a:b], numbers)
-            )
-        return partitions
+        firsts = snapshot.offsets[topic]
+        return PartitionSets(
+            names=snapshot.topics,
+            topics=topics,
+            counts=counts,
+            begins=np.searchsorted(runs, ends),
+            numbers=(order - firsts).astype(np.int32),
+        )
 
 
 def partitions_at(snapshot: Snapshot, positions: Counts) -> Partitions:
