@@ -288,7 +288,10 @@ def _encode(strategy: Assignor, plan: Plan, granted: Ints, *, follow_up: bool) -
     marks = AssignmentMarks(
         follow_up=follow_up, heartbeat_interval=suggested_heartbeat_interval(len(members))
     )
-    user_data = [plan.data_for(member) for member in members]
+    if isinstance(plan.user_data, bytes):
+        user_data = [plan.user_data] * len(members)
+    else:
+        user_data = [plan.user_data[member] for member in members]
     if strategy.name not in _UNMARKED:
         marked = {data: append_marks(data, marks) for data in set(user_data)}
         user_data = [marked[data] for data in user_data]

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from kafka_coop.assignors.columns import Counts, Ints, by_index
+from kafka_coop.assignors.columns import Counts, Ints
 from kafka_coop.assignors.snapshot import Snapshot
 from kafka_coop.protocol.partition_sets import PartitionSets
 from kafka_coop.types import Assignment, PartitionColumns, Partitions
@@ -58,21 +58,27 @@ class Plan(Mapping[str, Assignment]):
     def sets(self) -> PartitionSets:
         """Everybody's partitions as columns, in the order of members."""
         snapshot = self.snapshot
-        order, ends = by_index(self.owner, len(snapshot.members))
-        topic = snapshot.topic_of[order]
-        starts = np.ones(order.size, np.bool_)
-        starts[1:] = topic[1:] != topic[:-1]
-        starts[ends[:-1][np.diff(ends) > 0]] = True
-        runs = np.flatnonzero(starts)
-        topics = topic[runs].astype(np.int64)
-        counts = np.diff(runs, append=order.size)
-        firsts = snapshot.offsets[topic]
+        members = len(snapshot.members)
+        # Member, topic and number are sorted as one int64, with as many bits as each needs.
+        number_bits = np.int64(int(snapshot.counts.max(initial=0)).bit_length())
+        member_bits = np.int64(len(snapshot.topics).bit_length()) + number_bits
+        key = self.owner.astype(np.int64) << member_bits
+        key |= snapshot.topic_of.astype(np.int64) << number_bits
+        key |= snapshot.number_of
+        key.sort()
+        key = key[int(np.searchsorted(key, 0)) :]  # nobody is -1, and sorts first
+        runs = key >> number_bits  # member and topic
+        starts = np.ones(key.size, np.bool_)
+        np.not_equal(runs[1:], runs[:-1], out=starts[1:])
+        at = np.flatnonzero(starts)
+        runs = runs[at]
+        ends = np.arange(members + 1, dtype=np.int64) << (member_bits - number_bits)
         return PartitionSets(
             names=snapshot.topics,
-            topics=topics,
-            counts=counts,
+            topics=runs & ((np.int64(1) << (member_bits - number_bits)) - 1),
+            counts=np.diff(at, append=key.size),
             begins=np.searchsorted(runs, ends),
-            numbers=(order - firsts).astype(np.int32),
+            numbers=(key & ((np.int64(1) << number_bits) - 1)).astype(np.int32),
         )
 
 

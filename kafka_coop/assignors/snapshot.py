@@ -138,8 +138,8 @@ class Snapshot:
     def subscribed(self, members: Ints | Counts, positions: Counts) -> Flags:
         """Whether each member subscribes to the topic of the position beside it."""
         if self.uniform:
-            subscribes: Flags = (self.kind_sizes > 0)[self.kinds]
-            return subscribes[members]
+            subscribes: Flags = (self.kind_sizes > 0)[self.kinds][members]
+            return subscribes
         width = len(self.topics)
         known = np.repeat(np.arange(self.kind_begins.size - 1), self.kind_sizes) * width
         known += self.kind_topics
@@ -147,8 +147,11 @@ class Snapshot:
         if self.kind_begins.size * width <= _MOST_CELLS:
             cells = np.zeros(self.kind_begins.size * width, np.bool_)
             cells[known] = True
-            return cells[asked]
-        return known[np.minimum(np.searchsorted(known, asked), known.size - 1)] == asked
+            subscribes = cells[asked]
+        else:
+            at = np.minimum(np.searchsorted(known, asked), known.size - 1)
+            subscribes = known[at] == asked
+        return subscribes
 
     def claims_of(self, owned: Sequence[Partitions]) -> Claims:
         """Turns each member's partitions into columns, less those that do not exist."""

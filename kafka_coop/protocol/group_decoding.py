@@ -129,8 +129,9 @@ class _Decoding:
     def _read_lists(self, some: list[int], kinds: list[int]) -> tuple[int, bytes]:
         """Reads these members' lists. Returns the last one's number and bytes."""
         datas = [self._datas[m] for m in some]
-        limits = np.cumsum([len(d) for d in datas], dtype=np.int64)
-        begins = limits - [len(d) for d in datas]
+        sizes = np.array([len(d) for d in datas], np.int64)
+        limits: Longs = np.cumsum(sizes)
+        begins: Longs = limits - sizes
         buffer = b"".join((*datas, PADDING))
         lists = read_lists(buffer, begins + _VERSION_BYTES, limits, self._names)
         last = 0, _NO_TOPICS

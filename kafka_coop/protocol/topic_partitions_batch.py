@@ -258,33 +258,43 @@ def write_sets(sets: PartitionSets) -> tuple[memoryview, Longs]:
     used = np.zeros(len(sets.names), np.bool_)
     used[sets.topics] = True
     names = [encode_string(n) if u else b"" for n, u in zip(sets.names, used.tolist(), strict=True)]
-    lengths = np.array([len(n) for n in names], np.int64)[sets.topics]
-    ends = np.cumsum(lengths + 4 + 4 * sets.counts)
-    starts = ends - 4 * sets.counts
+    lengths = np.array([len(n) for n in names], np.int64)
+    ends = np.cumsum(lengths[sets.topics] + 4 + 4 * sets.counts)
     buffer = np.empty(int(ends[-1]) if ends.size else 0, np.uint8)
-    if ends.size:
+    starts = ends - 4 * sets.counts
+    if sets.numbers.size > sets.counts.size:
         int32 = np.ndarray((buffer.size - 3,), np.dtype(">i4"), buffer, 0, (1,))
-        int32[starts - 4] = sets.counts
         int32[number_offsets(starts, sets.counts)] = sets.numbers
-        _write_names(buffer, starts - 4 - lengths, sets.topics, names)
+    firsts = sets.numbers[np.cumsum(sets.counts) - sets.counts]
+    for length in np.unique(lengths[used]).tolist():
+        _write_runs(buffer, sets, names, length, at=starts - length - 4, firsts=firsts)
     return buffer.data, np.concatenate((np.zeros(1, np.int64), ends))[sets.begins]
 
 
-def _write_names(
-    buffer: npt.NDArray[np.uint8], at: Longs, ids: Longs, names: Sequence[bytes]
+def _write_runs(
+    buffer: npt.NDArray[np.uint8],
+    sets: PartitionSets,
+    names: Sequence[bytes],
+    length: int,
+    *,
+    at: Longs,
+    firsts: PartitionIndices,
 ) -> None:
-    """Puts each run's topic where it belongs: all those of one length in one go."""
-    lengths = np.array([len(n) for n in names], np.int64)
-    sizes = np.unique(lengths[lengths > 0]).tolist()
-    for length in sizes:
-        alike = np.flatnonzero(lengths == length)
-        kind = np.dtype(f"V{length}")
-        row = np.zeros(len(names), np.int64)
-        row[alike] = np.arange(alike.size)
-        texts = np.frombuffer(b"".join(names[i] for i in alike.tolist()), kind)
-        there = np.ndarray((buffer.size - length + 1,), kind, buffer, 0, (1,))
-        if len(sizes) == 1:
-            there[at] = texts.take(row[ids])
-        else:
-            runs = np.flatnonzero(lengths[ids] == length)
-            there[at[runs]] = texts.take(row[ids[runs]])
+    """Writes the runs whose topic takes so many bytes, up to their first number: a record each."""
+    alike = np.array([i for i, n in enumerate(names) if len(n) == length], np.int64)
+    row = np.full(len(names), -1, np.int64)
+    row[alike] = np.arange(alike.size)
+    texts = np.frombuffer(b"".join(names[i] for i in alike.tolist()), f"V{length}")
+    rows, counts = row[sets.topics], sets.counts
+    mine = rows >= 0
+    if not mine.all():
+        rows, counts, at, firsts = rows[mine], counts[mine], at[mine], firsts[mine]
+    records = np.empty(
+        rows.size, np.dtype([("topic", f"V{length}"), ("count", ">i4"), ("first", ">i4")])
+    )
+    records["topic"] = texts.take(rows)
+    records["count"] = counts
+    records["first"] = firsts
+    size = records.dtype.itemsize
+    there = np.ndarray((buffer.size - size + 1,), f"V{size}", buffer, 0, (1,))
+    there[at] = records.view(f"V{size}")

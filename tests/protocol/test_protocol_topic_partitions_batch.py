@@ -23,8 +23,9 @@ PLAIN_TOPICS = 5
 
 def read(arrays: list[bytes]) -> list[tuple[Partitions, int] | None]:
     """Per array what it holds and its size, or None where it has to be read alone."""
-    ends = np.cumsum([len(a) for a in arrays]).astype(np.int64)
-    begins = ends - [len(a) for a in arrays]
+    taken = np.array([len(a) for a in arrays], np.int64)
+    ends = np.cumsum(taken)
+    begins = ends - taken
     buffer = b"".join((*arrays, PADDING))
     sets, finish, odd = read_sets(buffer, begins, ends, TopicNames())
     sizes = (finish - begins).tolist()
