@@ -12,9 +12,10 @@ case no partition is assigned twice.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import islice
 
 import numpy as np
 
@@ -23,15 +24,15 @@ from kafka_coop.assignors.checking import checked
 from kafka_coop.assignors.columns import NOBODY, Flags, Ints
 from kafka_coop.assignors.figures import NO_FIGURES, PlanFigures, figures
 from kafka_coop.assignors.plan import Plan, partitions_at
-from kafka_coop.assignors.snapshot import Snapshot, SnapshotGroup, claimed_generation
-from kafka_coop.errors import AssignorFailedError, MalformedDataError
+from kafka_coop.assignors.snapshot import Snapshot, SnapshotGroup, claimed_generations
+from kafka_coop.errors import AssignorFailedError
 from kafka_coop.protocol.assignment import encode_assignments
+from kafka_coop.protocol.group import GroupColumns
+from kafka_coop.protocol.group_decoding import decode_group
 from kafka_coop.protocol.marks import AssignmentMarks, SubscriptionMarks, append_marks, split_marks
-from kafka_coop.protocol.subscription import decode_subscriptions
 from kafka_coop.types import (
     NO_GENERATION,
     NO_PARTITIONS,
-    Assignment,
     Assignor,
     Cluster,
     Generation,
@@ -39,7 +40,6 @@ from kafka_coop.types import (
     GroupSubscription,
     Partitions,
     RebalanceProtocol,
-    Subscription,
     TopicPartition,
 )
 
@@ -49,6 +49,8 @@ _ALONE = timedelta(milliseconds=100)
 _LONGEST_INTERVAL = timedelta(seconds=3)
 
 _MOST_WARNINGS = 10
+
+_NO_MARKS = SubscriptionMarks()
 
 _UNMARKED = frozenset({"sticky"})
 """Strategies whose peers choke on marks: Sarama's members send an assignment's user data back
@@ -190,65 +192,39 @@ class _Decoded:
         loads: What each member says its partitions cost, where it says so.
     """
 
-    subscriptions: dict[str, Subscription]
-    planned: dict[str, Subscription]
+    subscriptions: GroupColumns
+    planned: GroupColumns
     loads: dict[str, Mapping[TopicPartition, float]]
     warnings: tuple[str, ...]
 
 
 def _decode(members: Mapping[str, bytes], instance_ids: Mapping[str, str | None]) -> _Decoded:
-    subscriptions: dict[str, Subscription] = {}
-    draining: list[str] = []
-    loads: dict[str, Mapping[TopicPartition, float]] = {}
-    warnings: list[str] = []
+    group, malformed = decode_group(members)
     split = _SplitMarks()
-    for member, subscription in decode_subscriptions(members).items():
-        if isinstance(subscription, MalformedDataError):
-            warnings.append(
-                f"member {member!r} gets nothing: its subscription does not parse: {subscription}"
-            )
-            subscriptions[member] = Subscription(instance_id=instance_ids.get(member))
-            continue
-        user_data, marks = split[subscription.user_data]
-        complete = Subscription(
-            topics=subscription.topics,
-            owned=subscription.owned,
-            generation=subscription.generation,
-            user_data=user_data,
-            rack=subscription.rack,
-            instance_id=instance_ids.get(member),
-        )
-        subscriptions[member] = complete
-        if marks.draining:
-            draining.append(member)
-        if marks.load:
-            loads[member] = marks.load
+    said = [split[data] for data in group.user_data]
+    subscriptions = replace(
+        group,
+        user_data=[user_data for user_data, _ in said],
+        instance_ids=list(map(instance_ids.get, group.members)),
+    )
+    planned, loads = subscriptions, {}
+    if any(marks is not _NO_MARKS for _, marks in split.values()):
+        loads = {m: marks.load for m, (_, marks) in zip(group, said, strict=True) if marks.load}
+        draining = np.array([marks.draining for _, marks in said], np.bool_)
+        planned = subscriptions.relieving(draining) if draining.any() else subscriptions
     return _Decoded(
         subscriptions=subscriptions,
-        planned=_relieved(subscriptions, draining) if draining else subscriptions,
+        planned=planned,
         loads=loads,
-        warnings=_at_most(warnings, _MOST_WARNINGS),
+        warnings=_at_most(
+            _MOST_WARNINGS,
+            (
+                f"member {member!r} gets nothing: its subscription does not parse: {error}"
+                for member, error in malformed.items()
+            ),
+            len(malformed),
+        ),
     )
-
-
-def _relieved(
-    subscriptions: Mapping[str, Subscription], draining: list[str]
-) -> dict[str, Subscription]:
-    """Those who drain take nothing that somebody else can take.
-
-    What nobody else subscribes to stays theirs. A group of which all members are about to leave
-    would else be left without owners, long before the first of them is gone.
-    """
-    staying = subscriptions.keys() - set(draining)
-    wanted = {topic for member in staying for topic in subscriptions[member].topics}
-    relieved = {
-        member: replace(
-            subscriptions[member],
-            topics=tuple(t for t in subscriptions[member].topics if t not in wanted),
-        )
-        for member in draining
-    }
-    return {**subscriptions, **relieved}
 
 
 class _SplitMarks(dict[bytes | None, tuple[bytes | None, SubscriptionMarks]]):
@@ -259,7 +235,7 @@ class _SplitMarks(dict[bytes | None, tuple[bytes | None, SubscriptionMarks]]):
     """
 
     def __missing__(self, data: bytes | None) -> tuple[bytes | None, SubscriptionMarks]:
-        found = SubscriptionMarks()
+        found = _NO_MARKS
         user_data = data
         for _ in range(2):
             user_data, marks = split_marks(user_data)
@@ -274,13 +250,11 @@ class _SplitMarks(dict[bytes | None, tuple[bytes | None, SubscriptionMarks]]):
 # --- validate claims -----------------------------------------------------------------------
 
 
-def _validate_claims(strategy: Assignor, cluster: Cluster, group: GroupSubscription) -> Snapshot:
+def _validate_claims(strategy: Assignor, cluster: Cluster, group: GroupColumns) -> Snapshot:
     """Indexes the group and decides whose claims stand (`Snapshot.judge`)."""
     if strategy.name not in _GENERATION_IN_USER_DATA:
         return Snapshot(cluster, group)
-    return Snapshot(
-        cluster, group, generations={m: claimed_generation(s) for m, s in group.items()}
-    )
+    return Snapshot(cluster, group, generations=claimed_generations(group))
 
 
 # --- balance, and check the plan -----------------------------------------------------------
@@ -324,8 +298,9 @@ def _transfers(plan: Plan) -> Flags:
 
 def _revocations(snapshot: Snapshot, granted: Ints) -> bool:
     """Whether somebody claims what it is not granted, and so has to revoke it."""
-    claims = snapshot.owned.claims
-    return bool((granted[claims.position] != claims.member).any())
+    owned = snapshot.owned
+    kept = (owned.claimants == 1) & (owned.owner != NOBODY) & (granted == owned.owner)
+    return bool(((owned.claimants > 0) & ~kept).any())
 
 
 # --- encode --------------------------------------------------------------------------------
@@ -344,32 +319,26 @@ def _encode(
     marks = AssignmentMarks(
         follow_up=follow_up, heartbeat_interval=suggested_heartbeat_interval(len(members))
     )
-    granting = Plan(plan.snapshot, granted)
-    marked = {}
-    for member in members:
-        user_data = plan.data_for(member)
-        if user_data not in marked:
-            unmarked = strategy.name in _UNMARKED
-            marked[user_data] = user_data if unmarked else append_marks(user_data, marks)
-    granted_to = {
-        member: Assignment(
-            partitions=granting.partitions[member], user_data=marked[plan.data_for(member)]
-        )
-        for member in members
-    }
-    if leader in granted_to and strategy.name not in _UNMARKED:
-        led = append_marks(plan.data_for(leader), replace(marks, leads=generation))
-        granted_to[leader] = replace(granted_to[leader], user_data=led)
-    return encode_assignments(granted_to)
+    if isinstance(plan.user_data, bytes):
+        user_data = [plan.user_data] * len(members)
+    else:
+        user_data = [plan.user_data[member] for member in members]
+    if strategy.name not in _UNMARKED:
+        leads = replace(marks, leads=generation)
+        marked = {data: append_marks(data, marks) for data in set(user_data)}
+        user_data = [
+            append_marks(data, leads) if member == leader else marked[data]
+            for member, data in zip(members, user_data, strict=True)
+        ]
+    encoded = encode_assignments(Plan(plan.snapshot, granted).sets(), user_data)
+    return dict(zip(members, encoded, strict=True))
 
 
-def _at_most(warnings: list[str], most: int) -> tuple[str, ...]:
+def _at_most(most: int, warnings: Iterable[str], size: int) -> tuple[str, ...]:
     """Cuts a list that other members can make as long as they like."""
-    if len(warnings) <= most:
-        return tuple(warnings)
-    return (*warnings[:most], f"… and {len(warnings) - most} more like these")
+    first = tuple(islice(warnings, most))
+    return first if size <= most else (*first, f"… and {size - most} more like these")
 
 
-def _all_topics(group: GroupSubscription) -> tuple[str, ...]:
-    distinct = {id(s.topics): s.topics for s in group.values()}
-    return tuple(sorted(set().union(*distinct.values())))
+def _all_topics(group: GroupColumns) -> tuple[str, ...]:
+    return tuple(sorted(group.names[n] for n in group.wanted().tolist()))

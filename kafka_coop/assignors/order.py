@@ -21,7 +21,7 @@ def seating(snapshot: Snapshot) -> tuple[Ints, Ints]:
 
     def key(index: int) -> tuple[bool, bytes]:
         member = snapshot.members[index]
-        instance = snapshot.group[member].instance_id
+        instance = snapshot.group.instance_ids[index]
         name = member if instance is None else instance
         return instance is None, name.encode("utf-16-be", "surrogatepass")
 

@@ -7,8 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
-from kafka_coop.assignors.columns import Counts, Ints, by_index
+from kafka_coop.assignors.columns import Counts, Ints
 from kafka_coop.assignors.snapshot import Snapshot
+from kafka_coop.protocol.partition_sets import PartitionSets
 from kafka_coop.types import Assignment, PartitionColumns, Partitions
 
 
@@ -51,34 +52,34 @@ class Plan(Mapping[str, Assignment]):
 
     @cached_property
     def partitions(self) -> dict[str, Partitions]:
-        """Everybody's partitions, cut out of one sorted column."""
+        """Everybody's partitions."""
+        return dict(zip(self.snapshot.members, self.sets().values(), strict=True))
+
+    def sets(self) -> PartitionSets:
+        """Everybody's partitions as columns, in the order of members."""
         snapshot = self.snapshot
-        order, ends = by_index(self.owner, len(snapshot.members))
-        topic = snapshot.topic_of[order]
-        indices = snapshot.number_of[order]
-        begins = np.ones(order.size, np.bool_)
-        begins[1:] = topic[1:] != topic[:-1]
-        begins[ends[:-1][np.diff(ends) > 0]] = True
-        runs = np.flatnonzero(begins)
-        counts = np.diff(runs, append=order.size)
-        run_topics = topic[runs]
-        run_ends = np.searchsorted(runs, ends).tolist()
-        topic_names = np.array([*snapshot.topics, None], object)
-        names: dict[bytes, tuple[str, ...]] = {}
-        partitions: dict[str, Partitions] = {}
-        for i, (member, a, b) in enumerate(
-            zip(snapshot.members, run_ends, run_ends[1:], strict=False)
-        ):
-            mine = run_topics[a:b]
-            key = mine.tobytes()
-            topics = names.get(key)
-            if topics is None:
-                topics = names[key] = tuple(topic_names[mine].tolist())
-            numbers = indices[ends[i] : ends[i + 1]]
-            partitions[member] = Partitions.from_columns(
-                PartitionColumns(topics, counts[a:b], numbers)
-            )
-        return partitions
+        members = len(snapshot.members)
+        # Member, topic and number are sorted as one int64, with as many bits as each needs.
+        number_bits = np.int64(int(snapshot.counts.max(initial=0)).bit_length())
+        member_bits = np.int64(len(snapshot.topics).bit_length()) + number_bits
+        key = self.owner.astype(np.int64) << member_bits
+        key |= snapshot.topic_of.astype(np.int64) << number_bits
+        key |= snapshot.number_of
+        key.sort()
+        key = key[int(np.searchsorted(key, 0)) :]  # nobody is -1, and sorts first
+        runs = key >> number_bits  # member and topic
+        starts = np.ones(key.size, np.bool_)
+        np.not_equal(runs[1:], runs[:-1], out=starts[1:])
+        at = np.flatnonzero(starts)
+        runs = runs[at]
+        ends = np.arange(members + 1, dtype=np.int64) << (member_bits - number_bits)
+        return PartitionSets(
+            names=snapshot.topics,
+            topics=runs & ((np.int64(1) << (member_bits - number_bits)) - 1),
+            counts=np.diff(at, append=key.size),
+            begins=np.searchsorted(runs, ends),
+            numbers=(key & ((np.int64(1) << number_bits) - 1)).astype(np.int32),
+        )
 
 
 def partitions_at(snapshot: Snapshot, positions: Counts) -> Partitions:

@@ -46,7 +46,7 @@ class Racks:
 def racks_of(snapshot: Snapshot) -> Racks | None:
     """Takes the racks of a snapshot; None where members or brokers gave none."""
     replica_racks = snapshot.cluster.replica_racks
-    given = [snapshot.group[m].rack for m in snapshot.members]
+    given = snapshot.group.racks
     if not replica_racks or not any(given):
         return None
     places: dict[frozenset[str], int] = {}

@@ -14,7 +14,9 @@ from functools import cached_property
 
 import numpy as np
 
-from kafka_coop.assignors.columns import NOBODY, Counts, Flags, Ints, by_index
+from kafka_coop.assignors.columns import NOBODY, Counts, Flags, Ints, by_index, runs_of
+from kafka_coop.protocol.group import Claimed, GroupColumns, claimed
+from kafka_coop.protocol.partition_sets import PartitionSets
 from kafka_coop.protocol.user_data import decode_claim
 from kafka_coop.types import (
     NO_GENERATION,
@@ -26,6 +28,9 @@ from kafka_coop.types import (
     TopicPartition,
 )
 
+_MOST_CELLS = 1 << 24
+"""Up to how many kinds times topics a table of all of them is made."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Claims:
@@ -36,7 +41,7 @@ class Claims:
         position: The claimed partition's position.
     """
 
-    member: Ints
+    member: Counts
     position: Counts
 
 
@@ -65,36 +70,32 @@ class Snapshot:
         topics: The topics that exist and that some member subscribes to, sorted.
         counts: Number of partitions per topic.
         offsets: Position of each topic's partition 0; one more entry holds the total.
-        kinds: Per member the index of its subscription in ``kind_topics``.
-        kind_topics: The distinct subscriptions, as sorted topic indices.
+        kinds: Per member the number of its list of topics.
+        kind_topics: The lists, as indices of topics that exist, one list after the other.
+        kind_begins: Where each list begins, and one more entry.
         owned: `Subscription.owned`, judged.
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        group: GroupSubscription,
-        *,
-        generations: Mapping[str, int] | None = None,
+        self, cluster: Cluster, group: GroupSubscription, *, generations: Counts | None = None
     ) -> None:
+        columns = GroupColumns.of(group)
         self.cluster = cluster
-        self.group = group
-        self.members = tuple(sorted(group))
-        subscriptions = [group[m] for m in self.members]
-        kinds, kind_names = _kinds_of(subscriptions)
-        self.topics = tuple(
-            sorted(t for t in set().union(*kind_names) if cluster.partitions.get(t, 0) > 0)
-        )
-        self._index = {t: i for i, t in enumerate(self.topics)}
-        self.counts: Counts = np.array([cluster.partitions[t] for t in self.topics], np.int64)
+        self.group = columns
+        self.members = columns.members
+        self.kinds = columns.kinds
+        counts = cluster.partitions
+        existing = [n for n in columns.wanted().tolist() if counts.get(columns.names[n], 0) > 0]
+        existing.sort(key=columns.names.__getitem__)
+        self.topics = tuple(columns.names[n] for n in existing)
+        self.counts: Counts = np.array([counts[t] for t in self.topics], np.int64)
         self.offsets: Counts = np.concatenate(([0], np.cumsum(self.counts)))
-        self.kinds = kinds
-        self.kind_topics = tuple(self._indices_of(names) for names in kind_names)
-        ages = [s.generation for s in subscriptions]
-        if generations is not None:
-            ages = [Generation(generations[m]) for m in self.members]
-        claims = self.claims_of([s.owned for s in subscriptions])
-        self.owned = self.judge(claims, np.maximum(np.array(ages, np.int64), NO_GENERATION))
+        # Names' numbers to topics' indices; -1: no such topic, or nobody wants it.
+        index = np.full(len(columns.names), -1, np.int64)
+        index[existing] = np.arange(len(existing))
+        self.kind_topics, self.kind_begins = _existing(columns, index)
+        claims = self._claims(columns.claimed, index)
+        self.owned = self.judge(claims, columns.generations if generations is None else generations)
 
     @property
     def size(self) -> int:
@@ -113,9 +114,15 @@ class Snapshot:
         return number.astype(np.int32)
 
     @property
+    def kind_sizes(self) -> Counts:
+        """Per kind how many existing topics it has."""
+        return np.diff(self.kind_begins)
+
+    @property
     def uniform(self) -> bool:
         """Whether all members subscribe to the same existing topics, or to none that exist."""
-        return all(k.size in {0, len(self.topics)} for k in self.kind_topics)
+        sizes = self.kind_sizes[self.kinds]
+        return bool(((sizes == 0) | (sizes == len(self.topics))).all())
 
     def subscribers(self) -> tuple[Ints, Counts]:
         """Who subscribes to what, by topic.
@@ -124,48 +131,42 @@ class Snapshot:
             The subscribers' indices, ascending, topic after topic; and where each topic's begin,
             with one more entry.
         """
-        wanted = np.concatenate(
-            [np.empty(0, np.int32), *map(self.kind_topics.__getitem__, self.kinds)]
-        )
-        sizes = np.array([k.size for k in self.kind_topics], np.int64)[self.kinds]
-        member = np.repeat(np.arange(len(self.members), dtype=np.int32), sizes)
-        order, begins = by_index(wanted, len(self.topics))
-        return member[order], begins
+        member, at = runs_of(self.kind_begins, self.kinds)
+        order, begins = by_index(self.kind_topics[at], len(self.topics))
+        return member[order].astype(np.int32), begins
 
-    def subscribed(self, members: Ints, positions: Counts) -> Flags:
+    def subscribed(self, members: Ints | Counts, positions: Counts) -> Flags:
         """Whether each member subscribes to the topic of the position beside it."""
-        if len(self.kind_topics) == 1:
-            return np.ones(members.size, np.bool_)
-        width = np.int64(len(self.topics) or 1)
-        known = np.concatenate(
-            [np.empty(0, np.int64), *(k + i * width for i, k in enumerate(self.kind_topics))]
-        )
-        asked = self.kinds[members] * width + self.topic_of[positions]
-        at = np.minimum(np.searchsorted(known, asked), max(known.size - 1, 0))
-        return known[at] == asked if known.size else np.zeros(members.size, np.bool_)
+        if self.uniform:
+            subscribes: Flags = (self.kind_sizes > 0)[self.kinds][members]
+            return subscribes
+        width = len(self.topics)
+        known = np.repeat(np.arange(self.kind_begins.size - 1), self.kind_sizes) * width
+        known += self.kind_topics
+        asked = self.kinds[members] * np.int64(width) + self.topic_of[positions]
+        if self.kind_begins.size * width <= _MOST_CELLS:
+            cells = np.zeros(self.kind_begins.size * width, np.bool_)
+            cells[known] = True
+            subscribes = cells[asked]
+        else:
+            at = np.minimum(np.searchsorted(known, asked), known.size - 1)
+            subscribes = known[at] == asked
+        return subscribes
 
     def claims_of(self, owned: Sequence[Partitions]) -> Claims:
         """Turns each member's partitions into columns, less those that do not exist."""
-        columns = [partitions.columns() for partitions in owned]
-        if not columns:
-            return Claims(member=np.empty(0, np.int32), position=np.empty(0, np.int64))
-        # Members with the same topics share the tuple (the decoder sees to it), so the names
-        # are looked up once a tuple. The values keep the tuples alive, so ids are not reused.
-        tables: dict[int, tuple[tuple[str, ...], Ints]] = {}
-        for topics, _, _ in columns:
-            if id(topics) not in tables:
-                found = [self._index.get(t, -1) for t in topics]
-                tables[id(topics)] = topics, np.array(found, np.int32)
-        topic = np.concatenate([tables[id(c.topics)][1] for c in columns])
-        topic = np.repeat(topic, np.concatenate([c.counts for c in columns]))
-        number = np.concatenate([c.indices for c in columns])
-        sizes = [c.indices.size for c in columns]
-        member = np.repeat(np.arange(len(columns), dtype=np.int32), sizes)
-        limit = np.append(self.counts, 0)  # a topic that is not there has no partitions: [-1]
-        exists = (number >= 0) & (number < limit[topic])
-        if not exists.all():
-            topic, number, member = topic[exists], number[exists], member[exists]
-        return Claims(member=member, position=self.offsets[topic] + number)
+        sets = PartitionSets.of(owned)
+        at = {t: i for i, t in enumerate(self.topics)}
+        return self._claims(claimed(sets), np.array([at.get(t, -1) for t in sets.names], np.int64))
+
+    def _claims(self, said: Claimed, index: Counts) -> Claims:
+        topic = index[said.topic]
+        limit = np.append(self.counts, 0)[topic]  # [-1]: a topic that is not there has none
+        exists = (said.partition >= 0) & (said.partition < limit)
+        if exists.all():
+            return Claims(member=said.member, position=self.offsets[topic] + said.partition)
+        topic, partition = topic[exists], said.partition[exists]
+        return Claims(member=said.member[exists], position=self.offsets[topic] + partition)
 
     def named(self, positions: Counts) -> list[TopicPartition]:
         """Names the partitions at these positions, in this order."""
@@ -181,44 +182,32 @@ class Snapshot:
         but is kept as a claim, and it beats older ones: its claimant may still be consuming.
         """
         owner = np.full(self.size, NOBODY, np.int32)
-        claimants = np.bincount(claims.position, minlength=self.size).astype(np.int32)
         owner[claims.position] = claims.member
-        contested = claimants[claims.position] > 1
-        if contested.any():
+        if (owner[claims.position] == claims.member).all():
+            claimants = (owner != NOBODY).astype(np.int32)
+        else:
+            claimants = np.bincount(claims.position, minlength=self.size).astype(np.int32)
+            contested = claimants[claims.position] > 1
             member, position = claims.member[contested], claims.position[contested]
-            rank = generations[member]
+            rank = np.maximum(generations, NO_GENERATION)[member]
             best = np.full(self.size, np.iinfo(np.int64).min)
             np.maximum.at(best, position, rank)
             wins = rank == best[position]
             winners = np.bincount(position[wins], minlength=self.size)
             owner[position[wins]] = member[wins]
             owner[winners > 1] = NOBODY
-        held = np.flatnonzero(owner >= 0)
-        owner[held[~self.subscribed(owner[held], held)]] = NOBODY
+        if claims.member.size and not (self.kind_sizes == len(self.topics)).all():
+            held = np.flatnonzero(owner >= 0)
+            owner[held[~self.subscribed(owner[held], held)]] = NOBODY
         return Ownership(claims=claims, owner=owner, claimants=claimants)
 
-    def _indices_of(self, topics: tuple[str, ...]) -> Ints:
-        try:
-            found = np.array(list(map(self._index.__getitem__, topics)), np.int32)
-        except KeyError:  # some do not exist: look up twice as slowly
-            found = np.array([self._index.get(t, -1) for t in topics], np.int32)
-        if not (found[1:] > found[:-1]).all() or (found[:1] < 0).any():
-            found = np.unique(found[found >= 0])
-        return found
 
-
-def _kinds_of(subscriptions: list[Subscription]) -> tuple[Ints, list[tuple[str, ...]]]:
-    """Numbers the distinct subscriptions; members decoded from equal bytes share a tuple."""
-    by_identity: dict[int, int] = {}
-    by_value: dict[tuple[str, ...], int] = {}
-    kinds: list[int] = []
-    for subscription in subscriptions:
-        topics = subscription.topics
-        kind = by_identity.get(id(topics))
-        if kind is None:
-            kind = by_identity[id(topics)] = by_value.setdefault(topics, len(by_value))
-        kinds.append(kind)
-    return np.array(kinds, np.int32), list(by_value)
+def _existing(columns: GroupColumns, index: Counts) -> tuple[Ints, Counts]:
+    """Each list's topics by index, less those that do not exist; and where each begins."""
+    topics = index[columns.lists]
+    exists = topics >= 0
+    begins = np.concatenate(([0], np.cumsum(exists)))[columns.list_begins]
+    return topics[exists].astype(np.int32), begins
 
 
 class SnapshotGroup(Mapping[str, Subscription]):
@@ -254,13 +243,19 @@ def snapshot_of(cluster: Cluster, group: GroupSubscription) -> Snapshot:
     return Snapshot(cluster, group)
 
 
-def claimed_generation(subscription: Subscription) -> int:
-    """The generation a cooperative-sticky member's claims count under.
+def claimed_generations(group: GroupColumns) -> Counts:
+    """The generations that cooperative-sticky members' claims count under.
 
-    That of its Subscription; where it has none (before KIP-792) its user data's, in whichever
+    That of the Subscription; where it has none (before KIP-792) its user data's, in whichever
     layout; -1 where that has none either, which is older than all others.
     """
-    if subscription.generation >= 0:
-        return subscription.generation
-    claim = decode_claim(subscription.user_data)
-    return NO_GENERATION if claim is None else claim.generation
+    generations = group.generations.copy()
+    known: dict[bytes, Generation] = {}
+    for index in np.flatnonzero(generations < 0).tolist():
+        data = group.user_data[index]
+        if data is not None:
+            if data not in known:
+                claim = decode_claim(data)
+                known[data] = NO_GENERATION if claim is None else claim.generation
+            generations[index] = known[data]
+    return generations

@@ -46,7 +46,7 @@ class Sticky:
 
 def _remembered(snapshot: Snapshot) -> Ownership:
     """Judges what members' user data claim. Version 0, without a generation, is the oldest."""
-    said = [decode_claim(snapshot.group[m].user_data) or Claim() for m in snapshot.members]
+    said = [decode_claim(data) or Claim() for data in snapshot.group.user_data]
     return snapshot.judge(
         snapshot.claims_of([c.owned for c in said]),
         np.array([c.generation for c in said], np.int64),

@@ -60,7 +60,10 @@ class StreamJoinSticky:
     def assign(self, cluster: Cluster, group: GroupSubscription) -> Plan:
         """Spreads the partition numbers evenly, then looks up what they mean in each topic."""
         snapshot = snapshot_of(cluster, group)
-        said = {m: decode_sticky(group[m].user_data) or Claim() for m in snapshot.members}
+        said = {
+            member: decode_sticky(data) or Claim()
+            for member, data in zip(snapshot.members, snapshot.group.user_data, strict=True)
+        }
         joined = int(snapshot.counts.min()) if snapshot.topics else 0
         numbers = Snapshot(Cluster(partitions={_NUMBERS: joined}), _as_one_topic(snapshot, said))
         member_of = balance_uniform(numbers, numbers.owned.owner)
@@ -82,7 +85,7 @@ class StreamJoinSticky:
 
 def _as_one_topic(snapshot: Snapshot, said: dict[str, Claim]) -> dict[str, Subscription]:
     """Whoever subscribes to anything that exists, as a subscriber to the numbers."""
-    takes_part = [snapshot.kind_topics[k].size > 0 for k in snapshot.kinds.tolist()]
+    takes_part = (snapshot.kind_sizes > 0)[snapshot.kinds].tolist()
     return {
         member: Subscription(
             topics=(_NUMBERS,) if takes else (),

@@ -26,8 +26,7 @@ def balance_uniform(snapshot: Snapshot, owner: Ints) -> Ints:
         subscribe to anything; partitions that change hands are the fewest for any such plan.
     """
     members = len(snapshot.members)
-    subscribes = np.array([k.size > 0 for k in snapshot.kind_topics], np.bool_)
-    takers = np.flatnonzero(subscribes[snapshot.kinds])
+    takers = np.flatnonzero((snapshot.kind_sizes > 0)[snapshot.kinds])
     counts = np.bincount(owner[owner >= 0], minlength=members)
     quota = np.zeros(members, np.int64)
     if takers.size:

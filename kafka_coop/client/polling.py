@@ -156,15 +156,14 @@ class Polling:
                 return
 
     def _introduce(self, left: float) -> None:
-        """Librdkafka hears of the topics to come, while none is there that it would keep waiting.
+        """The fetcher hears of the topics to come, while none is there that it would keep waiting.
 
-        `Fetcher.add` would wait for it too, when a partition has no owner meanwhile.
+        `Fetcher.add` would wait for the same, when a partition has no owner meanwhile.
         """
-        topics, acquaintance = self._mailbox.topics, self._fetcher.acquaintance
-        if left <= 0 or not topics or self._ownership.owned or not acquaintance.strangers(topics):
-            return
-        with self._ownership.lock:
-            acquaintance.meet(topics, min(left, _INTRODUCTION))
+        topics = self._mailbox.topics
+        if left > 0 and topics and not self._ownership.owned:
+            with self._ownership.lock:
+                self._fetcher.expect(topics, min(left, _INTRODUCTION))
 
     def _put_back(self, messages: list[Message]) -> None:
         """The user does not get these: a Ctrl-C, or a callback's exception, comes in between.

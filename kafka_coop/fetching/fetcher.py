@@ -15,7 +15,7 @@ event on the consumer's queue that ends a `poll`. Callers wait in slices. An emp
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import confluent_kafka
@@ -65,9 +65,6 @@ class Fetcher(Queries):
 
     After `close`, methods raise RuntimeError, as confluent's do.
 
-    Attributes:
-        acquaintance: Has librdkafka know topics before their partitions are added; `add` does
-            where nobody did, and waits.
 
     Args:
         config: librdkafka's configuration, callbacks included. ``group.id`` is required by
@@ -88,7 +85,7 @@ class Fetcher(Queries):
         self._consumer = confluent_kafka.Consumer(
             self._guard.guarded(config) | _NEVER_COMMIT, **options
         )
-        self.acquaintance = Acquaintance(self._consumer.list_topics)
+        self._acquaintance = Acquaintance(self._consumer.list_topics)
         self._prefetch = prefetch
         self._batch_size = prefetch
         self._buffer = RecordBuffer()
@@ -102,6 +99,18 @@ class Fetcher(Queries):
         self._closed = False
 
     # --- which partitions ------------------------------------------------------------------
+
+    def expect(self, topics: Iterable[str], timeout: float) -> None:
+        """Has librdkafka know these topics before their partitions are added.
+
+        `add` does where nobody did; the earlier, the better (`kafka_coop.fetching.acquaintance`).
+        Never raises.
+
+        Args:
+            topics: Their names.
+            timeout: Seconds to wait for the brokers' answer.
+        """
+        self._acquaintance.meet(topics, timeout)
 
     def add(self, starts: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Starts fetching these partitions, unpaused. The others go on undisturbed.
@@ -122,7 +131,7 @@ class Fetcher(Queries):
             _require_start(start.offset)
             if of in self._starts:
                 raise _error(_CONFLICT, f"{of} is fetched already")
-        self.acquaintance.meet(sorted({of.topic for of in starts}), _INTRODUCTION)
+        self.expect({of.topic: None for of in starts}, _INTRODUCTION)
         if not self._held:
             self._run(starts)
         self._starts.update(starts)

@@ -7,7 +7,7 @@ return. Committing is left to whoever drives this: librdkafka's own auto-commit 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 import confluent_kafka
@@ -129,6 +129,9 @@ class GroupFetcher(Queries):
         }
 
     # --- partitions -------------------------------------------------------------------------
+
+    def expect(self, topics: Iterable[str], timeout: float) -> None:
+        """librdkafka, which is the member, asks for what it subscribes to by itself."""
 
     def add(self, starts: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """See `Fetching.add`. ``OFFSET_STORED``: where the group has committed."""

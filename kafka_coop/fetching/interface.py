@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 import confluent_kafka
@@ -14,6 +14,9 @@ from kafka_coop.types import Partitions, TopicPartition
 
 class Fetching(Protocol):
     """`Fetcher`, or `GroupFetcher`: one librdkafka consumer. One thread at a time."""
+
+    def expect(self, topics: Iterable[str], timeout: float) -> None:
+        """Partitions of these topics may be added soon; may wait for the brokers once."""
 
     def add(self, starts: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Starts fetching these partitions, unpaused."""

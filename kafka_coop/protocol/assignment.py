@@ -10,12 +10,15 @@ absent, not as empty, which is what Java writes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+
+import numpy as np
 
 from kafka_coop.errors import MalformedDataError
+from kafka_coop.protocol.partition_sets import PartitionSets
 from kafka_coop.protocol.primitives import INT16, encode_bytes, read_int16, read_nullable_bytes
 from kafka_coop.protocol.topic_partitions import decode_topic_partitions, encode_topic_partitions
-from kafka_coop.protocol.topic_partitions_batch import encode_batch
+from kafka_coop.protocol.topic_partitions_batch import write_sets
 from kafka_coop.types import Assignment
 
 NEWEST_VERSION = 3
@@ -33,22 +36,29 @@ def encode_assignment(assignment: Assignment, *, version: int = 0) -> bytes:
     return INT16.pack(version) + partitions + encode_bytes(assignment.user_data or None)
 
 
-def encode_assignments(
-    assignments: Mapping[str, Assignment], *, version: int = 0
-) -> dict[str, bytes]:
-    """Returns each member's bytes, all made together: a million partitions take tenths of a second.
+def encode_assignments(sets: PartitionSets, user_data: Sequence[bytes]) -> list[bytes]:
+    """Returns many members' bytes, version 0: a million partitions take tenths of a second.
+
+    Args:
+        sets: Per member its partitions.
+        user_data: Per member what its assignment carries besides.
 
     Raises:
-        ValueError: As `encode_assignment`.
+        ValueError: A topic's name is longer than 32,767 bytes.
     """
-    if not 0 <= version <= NEWEST_VERSION:
-        raise ValueError(f"Assignment has versions 0 to {NEWEST_VERSION}, not {version}")
-    head = INT16.pack(version)
-    arrays = encode_batch([a.partitions for a in assignments.values()])
-    return {
-        member: b"".join((head, array, encode_bytes(assignment.user_data or None)))
-        for (member, assignment), array in zip(assignments.items(), arrays, strict=True)
-    }
+    runs, begins = write_sets(sets)
+    heads = np.zeros(begins.size - 1, np.dtype([("version", ">i2"), ("topics", ">i4")]))
+    heads["topics"] = np.diff(sets.begins)
+    head = heads.tobytes()
+    size = heads.dtype.itemsize
+    ends = begins.tolist()
+    tails = {data: encode_bytes(data or None) for data in set(user_data)}
+    return [
+        b"".join((head[at : at + size], runs[a:b], tails[data]))
+        for at, a, b, data in zip(
+            range(0, len(head), size), ends, ends[1:], user_data, strict=False
+        )
+    ]
 
 
 def decode_assignment(data: bytes) -> Assignment:

@@ -16,7 +16,6 @@ answer is a Subscription or a MalformedDataError.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kafka_coop.errors import MalformedDataError
@@ -35,18 +34,13 @@ from kafka_coop.protocol.topic_partitions import (
     decode_topic_partitions,
     encode_topic_partitions,
 )
-from kafka_coop.protocol.topic_partitions_batch import decode_batch
-from kafka_coop.types import NO_GENERATION, NO_PARTITIONS, Generation, Partitions, Subscription
+from kafka_coop.types import NO_GENERATION, NO_PARTITIONS, Generation, Subscription
 
 NEWEST_VERSION = 3
 
 _WITH_OWNED = 1
 _WITH_GENERATION = 2
 _WITH_RACK = 3
-
-_TELLING_BYTES = 16
-_MOST_ALIKE = 8
-"""Lists whose first bytes are equal, tried one after the other."""
 
 
 def encode_subscription(subscription: Subscription, *, version: int = NEWEST_VERSION) -> bytes:
@@ -81,38 +75,7 @@ def decode_subscription(data: bytes) -> Subscription:
     Raises:
         MalformedDataError: The bytes are none, or of a negative version.
     """
-    head = _read_head(data, TopicLists())
-    return _read_tail(data, head, None)
-
-
-def decode_subscriptions(
-    members: Mapping[str, bytes],
-) -> dict[str, Subscription | MalformedDataError]:
-    """Reads a whole group's subscriptions, what they share once.
-
-    Equal topic lists come back as the very same tuple. A million owned partitions take tenths
-    of a second, however many topics they are spread over.
-
-    Returns:
-        Per member its subscription, or why its bytes are none.
-    """
-    lists = TopicLists()
-    group: dict[str, Subscription | MalformedDataError] = {}
-    heads: dict[str, _Head] = {}
-    for member, data in members.items():
-        try:
-            heads[member] = _read_head(data, lists)
-        except MalformedDataError as error:
-            group[member] = error
-    claimants = [m for m, head in heads.items() if head.has_owned]
-    arrays = decode_batch([members[m][heads[m].end :] for m in claimants])
-    owned = dict(zip(claimants, arrays, strict=True))
-    for member, head in heads.items():
-        try:
-            group[member] = _read_tail(members[member], head, owned.get(member))
-        except MalformedDataError as error:
-            group[member] = error
-    return {member: group[member] for member in members}
+    return _read_tail(data, _read_head(data))
 
 
 def decode_topics(data: bytes) -> tuple[str, ...]:
@@ -122,39 +85,15 @@ def decode_topics(data: bytes) -> tuple[str, ...]:
         MalformedDataError: The bytes up to the end of the topics are no subscription's.
     """
     _, at = _read_version(data)
-    return TopicLists().read(data, at)[0]
+    return _read_topics(data, at)[0]
 
 
-class TopicLists:
-    """Reads lists of topics, each distinct one once.
-
-    Keep one for a batch, not for longer: it remembers what it met.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, list[tuple[bytes, tuple[str, ...]]]] = {}
-
-    def read(self, data: bytes, at: int) -> tuple[tuple[str, ...], int]:
-        """Reads an array of topics. Equal arrays give the very same tuple.
-
-        Returns:
-            The topics, sorted, each once, and where the array ended.
-
-        Raises:
-            MalformedDataError: The bytes are no such array.
-        """
-        # An array says how long it is: bytes that begin with a known array begin with it whole.
-        alike = self._known.setdefault(data[at : at + _TELLING_BYTES], [])
-        for raw, topics in alike:
-            if data.startswith(raw, at):
-                return topics, at + len(raw)
-        strings, end = decode_strings(data, at)
-        if not all(map(operator.lt, strings, strings[1:])):
-            strings = sorted(set(strings))
-        topics = tuple(strings)
-        if len(alike) < _MOST_ALIKE:
-            alike.append((data[at:end], topics))
-        return topics, end
+def _read_topics(data: bytes, at: int) -> tuple[tuple[str, ...], int]:
+    """Reads an array of topics. Returns them sorted, each once, and where the array ended."""
+    strings, end = decode_strings(data, at)
+    if not all(map(operator.lt, strings, strings[1:])):
+        strings = sorted(set(strings))
+    return tuple(strings), end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,9 +114,9 @@ def _read_version(data: bytes) -> tuple[int, int]:
     return version, at
 
 
-def _read_head(data: bytes, lists: TopicLists) -> _Head:
+def _read_head(data: bytes) -> _Head:
     version, at = _read_version(data)
-    topics, at = lists.read(data, at)
+    topics, at = _read_topics(data, at)
     user_data, at = read_nullable_bytes(data, at)
     return _Head(
         version=version,
@@ -189,14 +128,10 @@ def _read_head(data: bytes, lists: TopicLists) -> _Head:
     )
 
 
-def _read_tail(data: bytes, head: _Head, array: tuple[Partitions, int] | None) -> Subscription:
-    """Reads on from the head. ``array``: the owned partitions and their size, where known."""
+def _read_tail(data: bytes, head: _Head) -> Subscription:
     owned, generation, rack = NO_PARTITIONS, NO_GENERATION, None
     if head.has_owned:
-        if array is None:
-            owned, at = decode_topic_partitions(data, head.end)
-        else:
-            owned, at = array[0], head.end + array[1]
+        owned, at = decode_topic_partitions(data, head.end)
         if head.version >= _WITH_GENERATION:
             number, at = read_int32(data, at)
             generation = Generation(max(number, NO_GENERATION))

@@ -143,5 +143,7 @@ def number_offsets(
     starts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
     """The offset of every number, topic after topic, given where each topic's start."""
+    if counts.size and counts.min() == 1 == counts.max():
+        return starts
     firsts = np.cumsum(counts) - counts
     return np.repeat(starts - 4 * firsts, counts) + 4 * np.arange(int(counts.sum()))

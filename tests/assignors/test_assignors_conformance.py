@@ -27,9 +27,10 @@ from stickiness import (
 )
 
 from kafka_coop.assignors import CooperativeSticky, Range, Sticky
-from kafka_coop.assignors.snapshot import claimed_generation
+from kafka_coop.assignors.snapshot import claimed_generations
 from kafka_coop.leader import lead
 from kafka_coop.protocol.assignment import decode_assignment
+from kafka_coop.protocol.group import GroupColumns
 from kafka_coop.protocol.subscription import decode_subscription, encode_subscription
 from kafka_coop.protocol.user_data import Claim, decode_claim, encode_generation, encode_sticky
 from kafka_coop.types import (
@@ -68,7 +69,7 @@ def test_01_member_data_of_every_version_decodes_alike(version: int) -> None:
         topics=("a",), owned=owned, generation=Generation(4), user_data=user_data
     )
     got = decode_subscription(encode_subscription(subscription, version=version))
-    assert claimed_generation(got) == 4
+    assert claimed_generations(GroupColumns.of({"m": got})).tolist() == [4]
     claim = decode_claim(got.user_data)
     assert claim is not None
     assert claim.owned == owned

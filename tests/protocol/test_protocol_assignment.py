@@ -14,6 +14,7 @@ from protocol_strategies import INT32, broken, partition_sets, topic_names
 
 from kafka_coop.errors import MalformedDataError
 from kafka_coop.protocol.assignment import decode_assignment, encode_assignment, encode_assignments
+from kafka_coop.protocol.partition_sets import PartitionSets
 from kafka_coop.types import Assignment, Partitions
 
 VERSIONS = (0, 1, 2, 3)
@@ -41,7 +42,6 @@ def test_golden_bytes() -> None:
 
 def test_the_version_written_is_the_one_that_all_readers_know() -> None:
     assert encode_assignment(EXAMPLE)[:2] == b"\0\0"
-    assert encode_assignments({"m": EXAMPLE})["m"][:2] == b"\0\0"
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -83,20 +83,16 @@ def test_we_read_what_kio_writes(
     )
 
 
-@given(st.lists(assignments, max_size=10), st.sampled_from(VERSIONS))
-def test_a_batch_is_written_as_its_members_are(group: list[Assignment], version: int) -> None:
-    named = {f"m{i}": a for i, a in enumerate(group)}
-    alone = {m: encode_assignment(a, version=version) for m, a in named.items()}
-    together = encode_assignments(named, version=version)
-    assert together == alone
-    assert list(together) == list(named)
+@given(st.lists(assignments, max_size=10))
+def test_a_batch_is_written_as_its_members_are(group: list[Assignment]) -> None:
+    sets = PartitionSets.of([a.partitions for a in group])
+    together = encode_assignments(sets, [a.user_data for a in group])
+    assert together == [encode_assignment(a) for a in group]
 
 
 def test_an_unknown_version_is_not_written() -> None:
     with pytest.raises(ValueError, match="versions 0 to 3"):
         encode_assignment(EXAMPLE, version=4)
-    with pytest.raises(ValueError, match="versions 0 to 3"):
-        encode_assignments({"m": EXAMPLE}, version=-1)
 
 
 @pytest.mark.parametrize("data", [b"", b"\0", b"\0\0", b"\xff\xff\0\0\0\0\xff\xff\xff\xff"])

@@ -3,7 +3,6 @@ from __future__ import annotations
 import contextlib
 import io
 import struct
-import tracemalloc
 from importlib import import_module
 from typing import Any
 
@@ -14,12 +13,7 @@ from kio.serial import entity_reader, entity_writer
 from protocol_strategies import INT32, broken, subscriptions, topic_names, user_data
 
 from kafka_coop.errors import MalformedDataError
-from kafka_coop.protocol.subscription import (
-    decode_subscription,
-    decode_subscriptions,
-    decode_topics,
-    encode_subscription,
-)
+from kafka_coop.protocol.subscription import decode_subscription, decode_topics, encode_subscription
 from kafka_coop.types import NO_GENERATION, NO_PARTITIONS, Generation, Partitions, Subscription
 
 VERSIONS = (0, 1, 2, 3)
@@ -205,76 +199,3 @@ def test_any_bytes_decode_or_are_malformed(data: bytes) -> None:
 def test_broken_bytes_decode_or_are_malformed(version: int) -> None:
     for data in broken(encode_subscription(EXAMPLE, version=version), seed=version):
         decodes_or_is_malformed(data)
-
-
-def test_a_lying_length_costs_no_memory() -> None:
-    huge = b"\x7f\xff\xff\xff"
-    liars = [
-        b"\0\3" + huge,
-        b"\0\3\0\0\0\0" + huge,
-        b"\0\3\0\0\0\0\xff\xff\xff\xff" + huge,
-        b"\0\3\0\0\0\0\xff\xff\xff\xff\0\0\0\1\0\1a" + huge,
-    ]
-    tracemalloc.start()
-    try:
-        group = decode_subscriptions({f"m{i}": liars[i % 4] for i in range(100)})
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert all("2147483647" in str(answer) for answer in group.values())
-    assert all(isinstance(answer, MalformedDataError) for answer in group.values())
-    assert peak < 2_000_000
-
-
-# --- many at once --------------------------------------------------------------------------
-
-
-def one_by_one(members: dict[str, bytes]) -> dict[str, Subscription | None]:
-    result: dict[str, Subscription | None] = {}
-    for member, data in members.items():
-        try:
-            result[member] = decode_subscription(data)
-        except MalformedDataError:
-            result[member] = None
-    return result
-
-
-def all_at_once(members: dict[str, bytes]) -> dict[str, Subscription | None]:
-    group = decode_subscriptions(members)
-    assert list(group) == list(members)
-    return {m: None if isinstance(s, MalformedDataError) else s for m, s in group.items()}
-
-
-@given(
-    few=st.lists(
-        subscriptions.map(encode_subscription) | st.binary(max_size=60), min_size=1, max_size=8
-    ),
-    size=st.integers(0, 120),
-)
-def test_a_group_decodes_as_its_members_do(few: list[bytes], size: int) -> None:
-    """From 48 members on, they are decoded in step."""
-    members = {f"m{i}": few[i % len(few)] for i in range(size)}
-    assert all_at_once(members) == one_by_one(members)
-
-
-def test_a_group_of_broken_members_decodes_as_they_do() -> None:
-    members = {f"m{i}": data for i, data in enumerate(broken(EXAMPLE_BYTES, seed=1))}
-    assert all_at_once(members) == one_by_one(members)
-
-
-def test_members_of_one_subscription_share_its_topics() -> None:
-    topics = tuple(f"t{i:03d}" for i in range(500))
-    members = {
-        f"m{i}": encode_subscription(Subscription(topics=topics, user_data=bytes(i % 3)))
-        for i in range(100)
-    }
-    group = decode_subscriptions(members)
-    assert len({id(s.topics) for s in group.values() if isinstance(s, Subscription)}) == 1
-
-
-def test_topic_lists_that_begin_alike_stay_apart() -> None:
-    names = [("a" * 30, f"b{i}") for i in range(30)]
-    members = {f"m{i}": encode_subscription(Subscription(topics=names[i % 30])) for i in range(60)}
-    for i, subscription in enumerate(decode_subscriptions(members).values()):
-        assert isinstance(subscription, Subscription)
-        assert subscription.topics == names[i % 30]
