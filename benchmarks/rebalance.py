@@ -140,7 +140,7 @@ def measure(
 ) -> list[Cost]:
     """One group's life; ``later``: seconds by which each event comes later after the one before."""
     group = Group(client, bootstrap, topic, folder)
-    marks: list[float] = []
+    windows: list[tuple[float, float]] = []
     try:
         for _ in range(MEMBERS):
             group.start()
@@ -149,7 +149,7 @@ def measure(
         for event in EVENTS:
             if spread:
                 group.spread()
-            marks.append(time.time())
+            began = time.time()
             if event == "join":
                 group.processes[MEMBERS].send_signal(signal.SIGUSR1)
             elif event == "leave":
@@ -157,13 +157,13 @@ def measure(
             elif event == "kill":
                 os.kill(group.processes[0].pid, signal.SIGKILL)
             time.sleep(WINDOW[event] + later)
-        marks.append(time.time())
+            windows.append((began, time.time()))
     finally:
         group.stop()
     by_partition: dict[int, list[Delivery]] = defaultdict(list)
     for partition, delivery in group.deliveries():
         by_partition[partition].append(delivery)
-    return [cost_of(by_partition, start, end) for start, end in itertools.pairwise(marks)]
+    return [cost_of(by_partition, start, end) for start, end in windows]
 
 
 def warm_up(client: str, bootstrap: str, topic: str, folder: Path) -> None:
