@@ -78,8 +78,7 @@ class PlanColumns:
 
     def takers(self) -> Flags:
         """Per member whether it subscribes to anything that exists."""
-        takes = np.array([k.size > 0 for k in self.snapshot.kind_topics], np.bool_)
-        among: Flags = takes[self.snapshot.kinds]
+        among: Flags = self.snapshot.kind_sizes[self.snapshot.kinds] > 0
         return among
 
     def name(self, index: int) -> str | None:

@@ -135,7 +135,7 @@ class GroupPlan:
         return tuple(
             MemberPlan(
                 member=member,
-                topics=group.kind_topics[int(group.kinds[m])].size,
+                topics=int(group.kind_sizes[group.kinds[m]]),
                 before=int(before[m]),
                 after=int(after[m]),
                 gives=int(before[m] - kept[m]),

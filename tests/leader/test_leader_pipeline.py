@@ -343,7 +343,7 @@ def test_the_leaders_own_assignment_alone_says_that_it_leads() -> None:
     marks = {
         m: split_marks(decode_assignment(d).user_data)[1] for m, d in outcome.assignments.items()
     }
-    interval = timedelta(milliseconds=100)
+    interval = timedelta(milliseconds=50)
     assert marks == {
         "a": AssignmentMarks(heartbeat_interval=interval),
         "b": AssignmentMarks(heartbeat_interval=interval, leads=Generation(7)),
