@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+from itertools import product
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -127,6 +131,75 @@ def test_every_joined_number_is_with_one_member_for_all_topics(
     assert given_numbers == (list(range(min(counts.values()))) if group else [])
     sizes = [len(p[topics[0]]) if p else 0 for p in per_member]
     assert not sizes or max(sizes) - min(sizes) <= 1
+
+
+def claims_that_stand(said: Sequence[tuple[set[int], int]], joined: int) -> dict[int, str]:
+    """Step 2 of the text, one number at a time: the higher epoch; of equal ones nobody."""
+    owners = {}
+    for number in range(joined):
+        epochs = {f"m{i}": epoch for i, (had_, epoch) in enumerate(said) if number in had_}
+        best = [m for m, epoch in epochs.items() if epoch == max(epochs.values())]
+        if len(best) == 1:
+            owners[number] = best[0]
+    return owners
+
+
+@given(
+    count=st.integers(1, 6),
+    claims=st.lists(
+        st.tuples(st.sets(st.integers(0, 6)), st.integers(0, 2)), min_size=1, max_size=4
+    ),
+)
+@settings(max_examples=200, deadline=None)
+def test_no_plan_is_as_fair_and_takes_fewer_numbers_away(
+    count: int, claims: list[tuple[set[int], int]]
+) -> None:
+    """By trying all: stealing is fair, from the longest lists, and no more than fairness asks."""
+    group = {f"m{i}": had(*n, epoch=e) for i, (n, e) in enumerate(claims)}
+    plan = numbers(StreamJoinSticky().assign(Cluster(partitions={"a": count, "b": count}), group))
+    got = {n: m for m, topics in plan.items() for n in topics.get("a", [])}
+    owners = claims_that_stand(claims, count)
+
+    def score(given_to: Sequence[str]) -> tuple[tuple[int, ...], int]:
+        loads = Counter(given_to)
+        stolen = sum(given_to[n] != m for n, m in owners.items())
+        return tuple(sorted((loads[m] for m in group), reverse=True)), stolen
+
+    assert score([got[n] for n in range(count)]) == min(
+        map(score, product(sorted(group), repeat=count))
+    )
+
+
+def test_partitions_that_all_topics_get_are_joined_and_owners_keep_theirs() -> None:
+    """Step 1: while one topic is ahead its new partitions wait; then everyone has them."""
+    group = {"A": had(0, 1, epoch=1), "B": had(2, 3, epoch=1)}
+    ahead = numbers(StreamJoinSticky().assign(Cluster(partitions={"a": 6, "b": 4}), group))
+    assert ahead == {m: dict.fromkeys("ab", n) for m, n in (("A", [0, 1]), ("B", [2, 3]))}
+    both = numbers(StreamJoinSticky().assign(Cluster(partitions={"a": 6, "b": 6}), group))
+    assert {0, 1} < set(both["A"]["b"])
+    assert {2, 3} < set(both["B"]["b"])
+
+
+def test_a_short_topic_that_one_member_adds_shortens_the_join_of_all() -> None:
+    """Step 1 says: the minimum across all topics being subscribed to in the group."""
+    group = {"A": had(0, 1, epoch=3, topics=("a", "x")), "B": had(2, 3, epoch=3, topics=("a",))}
+    plan = numbers(StreamJoinSticky().assign(Cluster(partitions={"a": 4, "x": 2}), group))
+    assert sorted(n for topics in plan.values() for n in topics["a"]) == [0, 1]
+
+
+def test_a_topic_that_leaves_the_join_is_nobodys() -> None:
+    group = {m: had(*n, epoch=1, topics=("a",)) for m, n in (("A", [0]), ("B", [1]))}
+    plan = numbers(StreamJoinSticky().assign(Cluster(partitions={"a": 2, "b": 2}), group))
+    assert plan == {"A": {"a": [0]}, "B": {"a": [1]}}
+
+
+def test_numbers_that_no_topic_has_any_more_count_for_nothing() -> None:
+    """Step 2b: previous ownership includes partitions eligible for assignment alone."""
+    group = {"A": had(0, 7, 8, 9, epoch=1), "B": had(1, epoch=1), "C": had(epoch=1)}
+    plan = numbers(StreamJoinSticky().assign(Cluster(partitions={"a": 3, "b": 3}), group))
+    assert plan["A"]["a"] == [0], "three of its four numbers do not exist: its list is short"
+    assert plan["B"]["a"] == [1]
+    assert plan["C"]["a"] == [2]
 
 
 def test_no_assignment_forgets_the_numbers() -> None:

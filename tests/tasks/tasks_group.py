@@ -15,6 +15,7 @@ from kafka_coop.tasks import (
     TaskClient,
     TaskConfig,
     TaskId,
+    UnknownLag,
     assign_tasks,
 )
 
@@ -142,3 +143,21 @@ def assert_level(
     for a, threads_a in loads:
         for b, threads_b in loads:
             assert a * threads_b <= (b + 1) * threads_a, loads
+
+
+def distance(one: TaskClient, task: Task, acceptable: int | None) -> tuple[float, int]:
+    """How far the client is from caught up, written down anew from the KIP."""
+    whole = float("inf") if task.changelog_offsets is None else task.changelog_offsets
+    known: Lag | None = one.lags.get(task.id)
+    if known is None and task.id in one.active | one.standby:
+        known = UnknownLag()
+    match known:
+        case Running():
+            missing = (0.0, 0)
+        case Behind(offsets=offsets):
+            missing = (min(offsets, whole), 0)
+        case UnknownLag():
+            missing = (whole, 1)
+        case _:
+            missing = (whole, 2)
+    return (0.0, 0) if acceptable is None or missing[0] <= acceptable else missing

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tasks_group import Group, assert_level, check
+from tasks_group import Group, assert_level, check, distance
 
 from kafka_coop.tasks import (
     Behind,
@@ -76,24 +76,6 @@ def test_the_order_of_the_input_does_not_matter(
 ) -> None:
     shuffled = data.draw(st.permutations(clients)), data.draw(st.permutations(tasks))
     assert assign_tasks(*shuffled, config) == assign_tasks(clients, tasks, config)
-
-
-def distance(one: TaskClient, task: Task, acceptable: int | None) -> tuple[float, int]:
-    """How far the client is from caught up, written down anew from the KIP."""
-    whole = float("inf") if task.changelog_offsets is None else task.changelog_offsets
-    known: Lag | None = one.lags.get(task.id)
-    if known is None and task.id in one.active | one.standby:
-        known = UnknownLag()
-    match known:
-        case Running():
-            missing = (0.0, 0)
-        case Behind(offsets=offsets):
-            missing = (min(offsets, whole), 0)
-        case UnknownLag():
-            missing = (whole, 1)
-        case _:
-            missing = (whole, 2)
-    return (0.0, 0) if acceptable is None or missing[0] <= acceptable else missing
 
 
 @few

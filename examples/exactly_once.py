@@ -1,0 +1,106 @@
+"""Consume, transform, produce: each record's result exactly once.
+
+    python examples/exactly_once.py
+
+Results and the offsets they came from are one transaction. If the member loses partitions, its
+generation is out of date, the transaction fails and is rolled back, and whoever owns the
+partitions now does the work. Readers of the results need ``isolation.level=read_committed``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from confluent_kafka import KafkaException, Message, Producer
+from playground import Config, fill, playground
+
+from kafka_coop import CoopConsumer
+
+PATIENCE = 30.0
+
+
+def run(
+    config: Config,
+    source: str,
+    sink: str,
+    transform: Callable[[Message], bytes],
+    stopping: Callable[[], bool],
+) -> None:
+    """Transforms records until told to stop.
+
+    Raises:
+        KafkaException: Another producer has taken over this one's ``transactional.id``, or the
+            transaction can't be ended: start anew.
+    """
+    producer = Producer(
+        {
+            "bootstrap.servers": config["bootstrap.servers"],
+            "transactional.id": f"{config['group.id']}-{config['client.id']}",
+        }
+    )
+    producer.init_transactions(PATIENCE)
+    consumer = CoopConsumer(
+        {
+            **config,
+            "enable.auto.commit": False,  # offsets are committed with the results
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe([source])
+    with consumer:
+        while not stopping():
+            messages = [m for m in consumer.consume(500, timeout=0.5) if not m.error()]
+            if messages:
+                transact(producer, consumer, sink, [(m.key(), transform(m)) for m in messages])
+
+
+def transact(
+    producer: Producer, consumer: CoopConsumer, sink: str, results: list[tuple[bytes | None, bytes]]
+) -> None:
+    """One transaction. Callbacks run inside `consume` alone, so no partition leaves during it."""
+    positions = [p for p in consumer.position(consumer.assignment()) if p.offset >= 0]
+    producer.begin_transaction()
+    try:
+        for key, value in results:
+            producer.produce(sink, value, key)
+        producer.send_offsets_to_transaction(
+            positions, consumer.consumer_group_metadata(), PATIENCE
+        )
+        producer.commit_transaction(PATIENCE)
+    except KafkaException as error:
+        if not error.args[0].txn_requires_abort():
+            raise
+        producer.abort_transaction(PATIENCE)
+        rewind(consumer)
+
+
+def rewind(consumer: CoopConsumer) -> None:
+    """Back to what is committed: what was rolled back is to be read again."""
+    for committed in consumer.committed(consumer.assignment(), timeout=PATIENCE):
+        if committed.offset < 0:
+            committed.offset = consumer.get_watermark_offsets(committed, timeout=PATIENCE)[0]
+        consumer.seek(committed)
+
+
+def main() -> None:
+    """Doubles a thousand numbers."""
+    done = threading.Event()
+    seen: list[int] = []
+
+    def double(message: Message) -> bytes:
+        seen.append(int(message.value() or b"0"))
+        if len(seen) == 1000:  # noqa: PLR2004  # as produced
+            done.set()
+        return str(2 * seen[-1]).encode()
+
+    with playground(numbers=4, doubles=4) as config:
+        fill(config, "numbers", range(4), records=250)
+        group = {**config, "group.id": "doubler", "client.id": "doubler-1"}
+        run(group, "numbers", "doubles", double, done.is_set)
+    print(f"{len(seen)} numbers doubled, their sum {2 * sum(seen)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""A group that balances what partitions cost, not how many there are.
+
+    python examples/load_aware.py
+
+Two members share eight partitions, of which one carries most of the bytes. Both measure what
+they consume; at the next rebalance the leader levels that, and moves as little as it takes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+from playground import Config, fill, playground
+
+from kafka_coop import CoopConsumer
+from kafka_coop.assignors import LoadAwareSticky
+from kafka_coop.loads import LoadMeter
+
+PARTITIONS = 8
+
+
+class Member:
+    """A consumer that measures what it consumes."""
+
+    def __init__(self, config: Config, name: str) -> None:
+        self.name = name
+        self._meter = LoadMeter("bytes", half_life=timedelta(seconds=20))
+        self._strategy = LoadAwareSticky(self._meter, tolerance=0.2)
+        self.consumer = CoopConsumer(
+            {**config, "group.id": "sizes", "client.id": name, "auto.offset.reset": "earliest"},
+            assignors=[self._strategy],
+        )
+        self.consumer.subscribe(["uploads"])
+
+    @property
+    def owned(self) -> list[int]:
+        """The numbers of its partitions."""
+        return sorted(p.partition for p in self.consumer.assignment())
+
+    def work(self) -> int:
+        """Consumes what there is; returns how many records."""
+        messages = self.consumer.consume(500, timeout=0.1)
+        self._meter.note(messages)
+        return len(messages)
+
+
+def main() -> None:
+    """Balances by count, measures, balances by load."""
+    with playground(uploads=PARTITIONS) as config:
+        members = [Member(config, f"member-{i}") for i in range(2)]
+        until(lambda: settled(members), members)
+        show("by count:", members)
+        heavy = members[0].owned[0]
+        for _ in range(3):
+            fill(config, "uploads", range(PARTITIONS), records=50, size=100)
+            fill(config, "uploads", [heavy], records=50, size=1000)
+            until(lambda: not sum(m.work() for m in members), members)
+        before = [m.owned for m in members]
+        members[0].consumer.enforce_rebalance("loads were measured")
+        until(lambda: [m.owned for m in members] != before and settled(members), members)
+        show(f"by load, {heavy} being heavy:", members)
+        for member in members:
+            member.consumer.close()
+
+
+def settled(members: list[Member]) -> bool:
+    """Whether everything has an owner, and everybody something."""
+    owned = [m.owned for m in members]
+    return all(owned) and sum(map(len, owned)) == PARTITIONS
+
+
+def until(reached: Callable[[], bool], members: list[Member]) -> None:
+    """Polls until it is so."""
+    limit = time.monotonic() + 120
+    while not reached():
+        if time.monotonic() > limit:
+            raise TimeoutError("the group did not settle within two minutes")
+        for member in members:
+            member.work()
+
+
+def show(title: str, members: list[Member]) -> None:
+    """Says who owns what."""
+    print(title, {m.name: m.owned for m in members})
+
+
+if __name__ == "__main__":
+    main()
