@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import json
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -172,7 +173,7 @@ def test_the_fewest_moves(owner: list[int], members: list[int], fewest: int) -> 
 def test_the_pace_of_a_hurry_is_the_machine_s() -> None:
     beats = hurried_beats(3.0, 45.0, 1.0)
     assert beats[:3] == pytest.approx([0.0, 0.02, 0.04])
-    assert all(b > a for a, b in zip(beats, beats[1:], strict=False))
+    assert all(b > a for a, b in pairwise(beats))
     assert beats[-1] - beats[-2] > 0.05, "the longer it takes, the less they hurry"
 
 
@@ -262,7 +263,7 @@ def test_the_command_refuses_what_it_can_not_read(
 
 
 def test_a_file_that_is_not_there() -> None:
-    with pytest.raises(ScenarioError, match="nowhere.toml: can't be read"):
+    with pytest.raises(ScenarioError, match=r"nowhere\.toml: can't be read"):
         load(Path("nowhere.toml"))
 
 
