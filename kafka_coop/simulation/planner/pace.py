@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from kafka_coop.assignors import resolve
 from kafka_coop.leader import suggested_heartbeat_interval
+from kafka_coop.membership.effects import SendHeartbeat
 from kafka_coop.membership.events import HeartbeatAnswered
 from kafka_coop.membership.pulse import Pulse
 from kafka_coop.membership.settings import MemberSettings
@@ -47,6 +48,7 @@ def hurried_beats(interval: float, session_timeout: float, until: float) -> list
         assert due is not None
         beats.append(max(due, 0.0))
         (sent,) = pulse.beat(_NODE, beats[-1])
+        assert isinstance(sent, SendHeartbeat)
         answer = HeartbeatAnswered(token=sent.token, answer=HeartbeatAcked(error=ErrorCode.none))
         pulse.answered(answer, beats[-1])
     return beats
