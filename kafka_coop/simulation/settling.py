@@ -126,6 +126,8 @@ def _not_at_rest(process: Process) -> str:
 
 
 def _wanted_topics(world: World, process: Process) -> set[str]:
+    if process.dialect is not None and process.dialect.malice is not None:
+        return set()  # what it wants, nobody can know
     names, patterns = process.wanted
     existing = world.cluster.topics.names()
     return {t for t in existing if t in names or any(re.match(p, t) for p in patterns)}

@@ -15,7 +15,7 @@ heals, then the group has a stated time and number of rounds to settle (`settlin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import assert_never
 
@@ -26,6 +26,7 @@ from kafka_coop.protocol.messages import Response
 from kafka_coop.simulation import faults as ft
 from kafka_coop.simulation.agenda import Agenda
 from kafka_coop.simulation.cluster import SimulatedCluster
+from kafka_coop.simulation.dialects import DIALECTS
 from kafka_coop.simulation.invariants import Watcher
 from kafka_coop.simulation.journal import Departure, MemberRemoved
 from kafka_coop.simulation.network import Call, Network
@@ -45,12 +46,14 @@ class MemberPlan:
     Attributes:
         topics, patterns: What each of its processes subscribes to when it starts.
         strategies: Their names, most preferred first.
+        client: What kind of client it is, in `dialects`; empty: ours.
     """
 
     topics: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
     strategies: tuple[str, ...] = ("cooperative-sticky",)
     instance_id: str | None = None
+    client: str = ""
     habits: UserHabits = field(default_factory=UserHabits)
 
 
@@ -120,6 +123,7 @@ class World:
             trace=trace,
         )
         self.processes: dict[str, Process] = {}
+        self._plans = dict(scenario.members)
         self._by_name: dict[str, Process] = {}
         self._starts = 0
         self._plan_may_be_old = False
@@ -161,6 +165,8 @@ class World:
         match fault:
             case ft.Start(member=member):
                 self._start(member)
+            case ft.Redeploy(member=member, strategies=strategies):
+                self._plans[member] = replace(self._plans[member], strategies=strategies)
             case ft.GrowTopic(topic=topic, by=by):
                 if count := self.cluster.topics.partitions(topic):
                     self.cluster.topics.grow(topic, count + by)
@@ -228,7 +234,7 @@ class World:
         former = self.processes.get(member)
         if former is not None and former.alive:
             return
-        plan, timing = self.scenario.members[member], self.scenario.timing
+        plan, timing = self._plans[member], self.scenario.timing
         self._starts += 1
         settings = MemberSettings(
             group_id=GROUP,
@@ -251,6 +257,7 @@ class World:
             plan.habits,
             self.surroundings,
             seed=f"{self.scenario.seed}/{member}/{self._starts}",
+            dialect=DIALECTS[plan.client] if plan.client else None,
         )
         self.processes[member] = self._by_name[process.name] = process
         if former is not None and plan.instance_id is not None:
