@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from kafka_coop.config import ConnectionSettings
+from kafka_coop.errors import ConfigurationError
 from kafka_coop.protocol.messages import Node
 from kafka_coop.types import GroupMetadata
 from kafka_coop.watchdog.ward import Ward
@@ -41,15 +42,26 @@ class Guard:
         _guards.add(self)
 
     def start(self) -> None:
-        """Starts the process."""
-        self._process = subprocess.Popen(  # noqa: S603  # this interpreter
-            [sys.executable, "-c", _BOOT],
-            stdin=subprocess.PIPE,
-            bufsize=0,
-            stdout=subprocess.DEVNULL,
-            # Signals for the terminal's group (Ctrl-C) are the member's to answer.
-            start_new_session=True,
-        )
+        """Starts the process.
+
+        Raises:
+            ConfigurationError: It can't be started.
+        """
+        try:
+            self._process = subprocess.Popen(  # noqa: S603  # this interpreter
+                [sys.executable, "-c", _BOOT],
+                stdin=subprocess.PIPE,
+                bufsize=0,
+                stdout=subprocess.DEVNULL,
+                # Signals for the terminal's group (Ctrl-C) are the member's to answer.
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise ConfigurationError(
+                "coop.watchdog",
+                f"coop.watchdog: its process {sys.executable!r} can't be started ({error}): "
+                "make room for it, or remove the key",
+            ) from error
         assert self._process.stdin is not None
         os.set_blocking(self._process.stdin.fileno(), False)
         self._send(sys.path)
@@ -105,7 +117,11 @@ class Guard:
                 self._process.returncode,
             )
             self._process.stdin.close()  # type: ignore[union-attr]  # it is a pipe
-            self.start()
+            self._process = None
+            try:
+                self.start()
+            except ConfigurationError as error:
+                self._log.warning("%s", error)
             return
         self._send(ward)
 
