@@ -62,7 +62,7 @@ def peculiar(how: str, consumer: CoopConsumer) -> None:
         consumer.poll(0.02)
     match how:
         case "fork" if os.fork() == 0:
-            sys.stdin.read()
+            os.read(0, 1)  # not sys.stdin, whose lock another thread held at the fork
             os._exit(0)
         case "pipe":  # as daemons close every descriptor that they did not open
             consumer._backend._guard._process.stdin.close()  # type: ignore[attr-defined]
