@@ -22,14 +22,12 @@ from prometheus_client import CollectorRegistry
 
 from kafka_coop import forks
 from kafka_coop.backend import clock
-from kafka_coop.backend.broker_assigned import BrokerAssignedBackend
-from kafka_coop.backend.classic import ClassicBackend
-from kafka_coop.backend.interface import Backend
 from kafka_coop.client.by_hand import ByHand, chosen_starts
 from kafka_coop.client.closing import PATIENCE, Closing, Draining
 from kafka_coop.client.commits import Commits
 from kafka_coop.client.handover import Callbacks, Handover
 from kafka_coop.client.health import Health, assess
+from kafka_coop.client.memberships import membership
 from kafka_coop.client.observer import LoggingObserver
 from kafka_coop.client.ownership import Ownership
 from kafka_coop.client.polling import CLOSED, FOREVER, Polling
@@ -37,13 +35,11 @@ from kafka_coop.client.positions import Positions
 from kafka_coop.client.subscribing import given_config, member_settings, split_topics
 from kafka_coop.config import parse
 from kafka_coop.errors import ConfigurationError
-from kafka_coop.fetching.fetcher import Fetcher
-from kafka_coop.fetching.group_fetcher import GroupFetcher
 from kafka_coop.fetching.group_metadata import encode_group_metadata
-from kafka_coop.fetching.interface import Fetching
 from kafka_coop.kafka_errors import configuration_exception, coop_exception
 from kafka_coop.listener import CallbackListener, RebalanceCallback, RebalanceListener
 from kafka_coop.membership.failures import LOCAL_INVALID_ARG
+from kafka_coop.membership.settings import MemberSettings
 from kafka_coop.metrics.member import MemberMetrics
 from kafka_coop.metrics.scrape import MemberSnapshot
 from kafka_coop.partitions import PartitionResult, confluent, plain
@@ -85,43 +81,39 @@ class CoopConsumer:
         try:
             self._config = parse(given_config(config, more, assignors), logger=logger)
             settings = member_settings(self._config, assignors)
-            self._metrics = MemberMetrics(
-                group_id=self._config.group_id,
-                client_id=self._config.client_id,
-                registry=registry,
-                snapshot=self._snapshot,
-                clock=clock.now,
-            )
+            with contextlib.ExitStack() as undo:
+                self._wire(settings, registry, logger, undo)
+                self._backend.start(self._handover.attend)
+                undo.pop_all()
         except ConfigurationError as error:
             raise configuration_exception(error) from None
-        with contextlib.ExitStack() as undo:
-            undo.callback(self._metrics.close)
-            observer = LoggingObserver(self._metrics, self._log, settings.assignors)
-            for_librdkafka = self._metrics.librdkafka.listening(self._config.fetcher)
-            if self._config.group_protocol == "consumer":
-                group = GroupFetcher(for_librdkafka, logger=logger)
-                self._fetcher: Fetching = group
-                undo.callback(group.close)
-                self._backend: Backend = BrokerAssignedBackend(
-                    self._config, group, lock=self._lock, observer=observer, logger=self._log
-                )
-            else:
-                self._fetcher = Fetcher(
-                    for_librdkafka, logger=logger, prefetch=self._config.poll_prefetch
-                )
-                undo.callback(self._fetcher.close)
-                try:
-                    self._backend = ClassicBackend(
-                        self._config, settings, observer=observer, logger=self._log
-                    )
-                except ConfigurationError as error:
-                    raise configuration_exception(error) from None
-            self._wire()
-            self._backend.start(self._handover.attend)
-            undo.pop_all()
         forks.register(self)
 
-    def _wire(self) -> None:
+    def _wire(
+        self,
+        settings: MemberSettings,
+        registry: CollectorRegistry | None,
+        logger: Any | None,
+        undo: contextlib.ExitStack,
+    ) -> None:
+        self._metrics = MemberMetrics(
+            group_id=self._config.group_id,
+            client_id=self._config.client_id,
+            registry=registry,
+            snapshot=self._snapshot,
+            clock=clock.now,
+        )
+        undo.callback(self._metrics.close)
+        self._fetcher, self._backend = membership(
+            self._config,
+            settings,
+            lock=self._lock,
+            observer=LoggingObserver(self._metrics, self._log, settings.assignors),
+            statistics=self._metrics.librdkafka,
+            log=self._log,
+            logger=logger,
+            undo=undo,
+        )
         self._mailbox = self._backend.mailbox
         self._ownership = Ownership(self._fetcher, self._metrics, self._lock)
         self._positions = Positions(self._ownership, self._fetcher)

@@ -191,6 +191,7 @@ class BrokerAssignedBackend:
                 member_id=identity.member_id,
                 generation=identity.generation,
                 reason="the broker assigned",
+                attempts=0,  # to join, of which librdkafka does not tell
                 protocol_name=self._config.remote_assignor,
                 revoke_callback=spent.revoke_callback,
                 assigned_callback=spent.assigned_callback,

@@ -52,6 +52,7 @@ from kafka_coop.types import (
     RebalanceProtocol,
     TopicPartition,
 )
+from kafka_coop.watchdog.guard import Guard
 
 T = TypeVar("T")
 
@@ -90,6 +91,7 @@ class ClassicBackend:
         self._assignors = {a.name: a for a in settings.assignors}
         self._identity = self._standing.identity
         self._told_poll = float("-inf")
+        self._guard = Guard(config.connection, logger) if config.watchdog else None
         self._thread = threading.Thread(
             target=self._run, name=f"kafka-coop-{settings.group_id}", daemon=True
         )
@@ -98,6 +100,8 @@ class ClassicBackend:
 
     def start(self, attend: Callable[[], None]) -> None:  # noqa: ARG002  # polls attend to it
         """See `Backend.start`."""
+        if self._guard is not None:
+            self._guard.start()
         self._thread.start()
         self._ready.wait()
 
@@ -135,6 +139,9 @@ class ClassicBackend:
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """See `Backend.set_sasl_credentials`."""
         self._call(lambda: self._brokers.set_sasl_credentials(username, password))
+        if self._guard is not None:
+            guard = self._guard
+            self._call(lambda: guard.credentials(username, password))
 
     def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout: timedelta
@@ -165,6 +172,8 @@ class ClassicBackend:
         self._call(lambda: self._stopping.set() if self._stopping is not None else None)
         if self._thread.is_alive():
             self._thread.join(timeout.total_seconds())
+        if self._guard is not None:
+            self._guard.close()
 
     def _post(self, event: ev.Event) -> None:
         self._call(lambda: self._handle(event))
@@ -277,9 +286,13 @@ class ClassicBackend:
                 self._spawn(self._lead(effect))
             case ef.CoordinatorChanged(node=node):
                 self._standing.coordinator = node
+                if self._guard is not None:
+                    self._guard.coordinator(node)
                 self._standing.changed()
             case ef.IdentityChanged(metadata=metadata, commits_open=commits_open):
                 self._identity = self._standing.identity = metadata
+                if self._guard is not None:
+                    self._guard.identity(metadata)
                 self._standing.commits_open = commits_open
                 self._standing.changed()
             case ef.ExtendLease(until=until):

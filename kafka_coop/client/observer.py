@@ -32,7 +32,7 @@ class LoggingObserver(Observer):
     def rebalance(self, record: RebalanceRecord) -> None:
         """Observes and logs the round."""
         self._metrics.rebalance(record)
-        if record.error is None:
+        if record.error is None and record.attempts:
             self._metrics.joined(record.join)
             self._metrics.synced(record.sync)
         log_rebalance(self._log, record)

@@ -33,6 +33,8 @@ _NEVER_COMMIT = {"enable.auto.commit": False, "enable.auto.offset.store": False}
 
 _NOT_FOUND = KafkaError(KafkaError.GROUP_ID_NOT_FOUND).str()
 
+_FATAL: int = KafkaError._FATAL  # noqa: SLF001  # the name of confluent's public constant
+
 _NO_UPGRADE = (
     "The group has classic members, and the broker does not upgrade it: a leader's strategy keeps "
     "data in the assignment (all of kafka_coop's do but 'sticky'), or "
@@ -208,7 +210,7 @@ class GroupFetcher(Queries):
 def _explained(message: Message) -> Message:
     """Librdkafka's fatal error of a member that the group does not take, with the remedy."""
     error = message.error()
-    if error is None or not error.fatal() or _NOT_FOUND not in error.str():
+    if error is None or error.code() != _FATAL or _NOT_FOUND not in error.str():
         return message
     return error_message(
         partition_of(message), error.code(), f"{error.str()}. {_NO_UPGRADE}", fatal=True

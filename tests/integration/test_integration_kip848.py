@@ -171,6 +171,7 @@ def test_rebalances_are_counted(kafka: KafkaCluster) -> None:
         shared(topic, 1, member)
         assert _sample(member.registry, "kafka_coop_assigned_partitions") == 1
         assert (_sample(member.registry, "kafka_coop_rebalance_latency_seconds_count") or 0) >= 1
+        assert not _sample(member.registry, "kafka_coop_join_latency_seconds_count"), "not known"
     assert not member.raised
 
 
