@@ -163,7 +163,7 @@ def run(
         injected = _torment(plan, arena, result, say)
         say("settling")
         _until_whole(arena)
-        load.stop()
+        load.stop()  # raises where the brokers did not take it all
         ends = kafka.end_offsets(topic)
         if output:
             _compare(kafka, output, ends, result)
