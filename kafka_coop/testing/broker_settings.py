@@ -21,6 +21,14 @@ _MAX_CONTROLLERS: Final = 3
 _FIRST_WITH_A_QUORUM: Final = (3, 3)  # KIP-833: KRaft is for production from here on
 
 
+_OF_SEVERAL: Final = {
+    "broker.session.timeout.ms": "3000",
+    # Twice Kafka's own: three JVMs on a busy machine would elect again and again.
+    "controller.quorum.election.timeout.ms": "2000",
+    "controller.quorum.fetch.timeout.ms": "4000",
+}
+
+
 class NoFreePortsError(RuntimeError):
     """Every port that brokers may have is taken."""
 
@@ -121,7 +129,7 @@ def quorum_settings(node: Node, nodes: Sequence[Node], client_protocol: str) -> 
         "controller.quorum.voters": ",".join(f"{n.id}@{HOST}:{n.controller}" for n in controllers),
         # A lone broker keeps Kafka's patience: nobody else could lead, and on a busy machine
         # it would only be fenced for being slow.
-        **({"broker.session.timeout.ms": "3000"} if len(nodes) > 1 else {}),
+        **(_OF_SEVERAL if len(nodes) > 1 else {}),
         "broker.heartbeat.interval.ms": "500",
     }
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from kafka_coop.testing.cluster import KafkaCluster
 from kafka_coop.testing.trial.crew import Crew
@@ -22,6 +26,11 @@ RATE = 200
 
 CONFIG = {"session.timeout.ms": 10_000, "heartbeat.interval.ms": 300}
 """Of every client alike. A round waits for the slowest heart: librdkafka's beats once a second."""
+
+without_kafka_python = pytest.mark.skipif(
+    importlib.util.find_spec("kafka") is None and not os.environ.get("CI"),
+    reason="kafka-python is not installed: pip install 'kafka-python>=3'",
+)
 
 _NUMBERS = itertools.count()
 _RUN = time.time_ns() % 1_000_000_000

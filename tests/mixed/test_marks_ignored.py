@@ -15,7 +15,7 @@ from kio.schema.describe_groups.v5.request import DescribeGroupsRequest
 from kio.schema.describe_groups.v5.response import DescribedGroupMember, DescribeGroupsResponse
 from kio.schema.types import GroupId
 from kio.serial import entity_reader, entity_writer
-from mixed_support import Trial, trial
+from mixed_support import Trial, trial, without_kafka_python
 
 from kafka_coop.protocol.assignment import decode_assignment
 from kafka_coop.protocol.marks import AssignmentMarks, SubscriptionMarks, split_marks
@@ -26,7 +26,11 @@ from kafka_coop.testing.trial.member import Client
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 
-OTHERS: list[Client] = [client for client in CLIENTS if client != "ours"]
+OTHERS = [
+    pytest.param(client, marks=[without_kafka_python] if client == "kafka-python" else [])
+    for client in CLIENTS
+    if client != "ours"
+]
 
 
 def described(group: Trial) -> dict[str, DescribedGroupMember]:

@@ -17,7 +17,8 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900), pytest.mark.xdist_gro
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[LocalKafka]:
-    with LocalKafka(brokers=3, proxied=True, properties=SAFE) as kafka:
+    patience = timedelta(minutes=5)
+    with LocalKafka(brokers=3, proxied=True, properties=SAFE, start_timeout=patience) as kafka:
         yield kafka
 
 

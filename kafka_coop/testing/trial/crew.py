@@ -30,7 +30,7 @@ _JAVA_STRATEGIES: Final = {
     "sticky": "org.apache.kafka.clients.consumer.StickyAssignor",
 }
 _ROOT: Final = Path(__file__).parents[3]
-_PATIENCE: Final = 30.0
+_PATIENCE: Final = 60.0  # a close is bounded, but a busy machine is not
 
 
 class Crew:
@@ -177,6 +177,11 @@ class Crew:
     def events(self, name: str) -> list[Event]:
         """A member's journal so far."""
         return read_journal(self._journal(name))
+
+    def has_started(self, name: str) -> bool:
+        """Whether a member has made its consumer."""
+        path = self._journal(name)
+        return path.exists() and path.stat().st_size > 0
 
     def journals(self) -> dict[str, list[Event]]:
         """Everyone's journal so far."""

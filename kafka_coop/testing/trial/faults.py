@@ -61,7 +61,9 @@ class Arena:
 
     def victims(self) -> list[str]:
         """Members that may come to harm, at least `FEWEST` others being well."""
-        well = [name for name in self.crew.running if name not in self.stopped]
+        running = set(self.crew.running) - self.stopped
+        # One whose interpreter is still starting has no consumer that could suffer.
+        well = sorted(name for name in running if self.crew.has_started(name))
         return well if len(well) > FEWEST else []
 
 

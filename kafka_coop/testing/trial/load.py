@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 from typing import Final, Self
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 _TICK: Final = 0.01
 _FLUSH_SECONDS: Final = 60.0
@@ -29,12 +29,13 @@ class Load:
                 "bootstrap.servers": bootstrap,
                 "linger.ms": 2,
                 "enable.idempotence": True,  # a broker's restart repeats no record
-                "message.timeout.ms": 120_000,
+                "message.timeout.ms": 600_000,
+                "topic.metadata.refresh.interval.ms": 1000,
                 "log_level": 0,
             }
         )
         self._topic = topic
-        self._partitions = partitions
+        self._partitions = self._at_first = partitions
         self._rate = rate
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -75,14 +76,25 @@ class Load:
         while not self._stop.wait(_TICK):
             due = int((time.monotonic() - began) * self._rate)
             for number in range(sent, due):
-                self._producer.produce(
-                    self._topic,
-                    str(number),
-                    partition=number % self._partitions,
-                    on_delivery=self._delivered,
-                )
+                self._send(number)
             sent = due
             self._producer.poll(0)
+
+    def _send(self, number: int) -> None:
+        partition = number % self._partitions
+        try:
+            self._produce(number, partition)
+        except BufferError:
+            return  # brokers are away: what they can't take is not sent, and not missed
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._UNKNOWN_PARTITION:  # noqa: SLF001  # its name
+                raise
+            self._produce(number, partition % self._at_first)  # not heard of the new ones yet
+
+    def _produce(self, number: int, partition: int) -> None:
+        self._producer.produce(
+            self._topic, str(number), partition=partition, on_delivery=self._delivered
+        )
 
     def _delivered(self, error: object, _: object) -> None:
         if error is not None:

@@ -38,6 +38,7 @@ from kafka_coop.testing.trial.load import Load
 from kafka_coop.testing.trial.verdict import Tenure, judge
 
 _LOOK: Final = 0.5
+_PATIENCE: Final = timedelta(minutes=5)
 _SETTLING: Final = timedelta(minutes=4)
 _NANO: Final = 1_000_000_000
 SAFE: Final = {"min.insync.replicas": "2", "transaction.state.log.min.isr": "2"}
@@ -163,7 +164,7 @@ def run(
         injected = _torment(plan, arena, result, say)
         say("settling")
         _until_whole(arena)
-        load.stop()
+        load.stop()  # raises where the brokers did not take it all
         ends = kafka.end_offsets(topic)
         if output:
             _compare(kafka, output, ends, result)
@@ -341,7 +342,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             folder.mkdir(parents=True)
         else:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        kafka = stack.enter_context(LocalKafka(brokers=3, proxied=True, properties=SAFE))
+        kafka = stack.enter_context(
+            LocalKafka(brokers=3, proxied=True, properties=SAFE, start_timeout=_PATIENCE)
+        )
         result = run(plan, folder, kafka, lambda text: sys.stderr.write(f"{text}\n"))
     text = json.dumps(asdict(result), indent=1)
     if given.result:
