@@ -286,7 +286,9 @@ class Session:
         if offsets == 0 or (limited and self._holds_back(offsets)):
             return None
         with member.changed:
-            claims = member.holdings.renew()
+            claims = (
+                member.holdings.renew() or not available.keys() <= member.holdings.ready().keys()
+            )
         if claims:
             member.commit_now()
         most = self._options.max_offsets if limited else None
@@ -369,9 +371,12 @@ class Session:
             if (found := self._plan(member, limited=True)) is not None:
                 return found
             with member.changed:
-                foreign = [of for of in self._targets if of not in member.holdings.held]
-            committed = member.committed(foreign)
-            if all(_reached(committed.get(of), self._targets[of]) for of in foreign):
+                held = {of: hold.position for of, hold in member.holdings.held.items()}
+            committed = member.committed(of for of in self._targets if of not in held)
+            if all(
+                held[of] >= target if of in held else _reached(committed.get(of), target)
+                for of, target in self._targets.items()
+            ):
                 return None
             if committed != before:
                 before, deadline = committed, time.monotonic() + patience.total_seconds()
