@@ -55,7 +55,7 @@ def test_who_drains_is_told_once() -> None:
     driver.mark_stateful()
     assert reader.is_stateful()
     reader.clear()
-    assert not (reader.is_asked() or driver.is_done() or reader.is_stateful())
+    assert [reader.is_asked(), driver.is_done(), reader.is_stateful()] == [False] * 3
 
 
 @pytest.mark.parametrize("id_", ["", "../etc", "a b", "g" * 8])
