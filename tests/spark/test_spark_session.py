@@ -258,7 +258,7 @@ def test_assigned_partitions_need_no_group(box: Box) -> None:
     assert ranges(batch(_assigned(box, given), end)) == {1: Range(3, 4)}
 
 
-def _assigned(box: Box, given: Mapping[str, str]) -> Session:
+def _assigned(box: Box, given: dict[str, str]) -> Session:
     options = {
         "kafka.bootstrap.servers": box.kafka.bootstrap_servers,
         "kafka.group.id": f"group-{box.topic}",
