@@ -68,6 +68,7 @@ class Session:
         self._last_batch: float | None = None
         self._targets: dict[TopicPartition, int] | None = None
         self._drained = False
+        self._warned = ""
         self._has_been_assigned = False
         self._ends: dict[TopicPartition, int] = {}
 
@@ -309,8 +310,9 @@ class Session:
         try:
             self._ends = self._logs.ends(positions)
         except KafkaException as error:
-            _LOG.warning("group %s: the logs' ends can't be had: %s", self._options.group, error)
+            self._warn_once(f"the logs' ends can't be had: {error}")
             return {}
+        self._warned = ""
         available = {}
         for of, end in self._ends.items():
             position = positions[of]
@@ -320,6 +322,12 @@ class Session:
                 end = max(position, min(end, self._targets.get(of, position)))  # noqa: PLW2901  # the end that counts
             available[of] = Range(position, end)
         return available
+
+    def _warn_once(self, text: str) -> None:
+        """Spark asks ten times a second: what goes on being so is told once."""
+        if text != self._warned:
+            _LOG.warning("group %s: %s", self._options.group, text)
+        self._warned = text
 
     def _after_truncation(self, member: Member, of: TopicPartition, position: int, end: int) -> int:
         text = (
