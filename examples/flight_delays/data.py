@@ -36,7 +36,9 @@ class Published:
 def publish(servers: str, *, months: int) -> Published:
     """Creates the topics and fills them, in the order of time; timestamps are the data's."""
     admin = AdminClient({"bootstrap.servers": servers})
-    topics = [NewTopic(name, num_partitions=PARTITIONS) for name in (FLIGHTS, WEATHER)]
+    # The records' timestamps are the data's: by default Kafka would delete them for their age.
+    keep = {"retention.ms": "-1"}
+    topics = [NewTopic(t, num_partitions=PARTITIONS, config=keep) for t in (FLIGHTS, WEATHER)]
     for future in admin.create_topics(topics).values():
         future.result(30)
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 20})

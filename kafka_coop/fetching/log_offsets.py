@@ -6,6 +6,7 @@ AdminClient asks each broker once for all partitions that it leads.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Iterable, Mapping
@@ -156,7 +157,18 @@ class LogOffsets:
                 found[of] = self._result(future)
             except KafkaException as error:
                 failed[of] = error
+        if failed:
+            self._refresh()
         return found, failed
+
+    def _refresh(self) -> None:
+        """The next question goes to who leads by then.
+
+        librdkafka keeps the leaders and their epochs, and asks with these: after an election it
+        would be told FENCED_LEADER_EPOCH or NOT_LEADER until its own refresh, minutes later.
+        """
+        with contextlib.suppress(KafkaException):  # no broker answers: nor will the next question
+            self._admin.list_topics(timeout=self._timeout)
 
     def _result(self, future: Future[Any]) -> int:
         try:

@@ -170,9 +170,10 @@ class RangeFetcher:
 
     def _take(self, messages: list[Message], stop: int) -> list[Message]:
         """The records of the range; moves on, and keeps what lies beyond."""
-        failed = [n for n, message in enumerate(messages) if message.error() is not None]
-        if failed:
-            return self._take_until_error(messages, failed[0], stop)
+        errors = list(map(Message.error, messages))
+        if errors.count(None) != len(errors):
+            first = next(n for n, error in enumerate(errors) if error is not None)
+            return self._take_until_error(messages, first, stop)
         if not messages:
             return messages
         last = position_at(messages[-1])

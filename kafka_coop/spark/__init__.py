@@ -9,7 +9,7 @@
 The modules, from pure to Spark's own:
 
 errors.py offsets.py admission.py option_values.py options.py holdings.py    decisions and values
-rendezvous.py starting.py member.py session.py                               the reader's process
+rendezvous.py starting.py member.py replay.py available_now.py session.py    the reader's process
 schema.py records.py reading.py                                              tasks
 stream.py batch.py sink.py source.py                                         Spark's classes
 progress.py draining.py listening.py                                         the driver's Python

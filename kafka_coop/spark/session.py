@@ -19,6 +19,7 @@ from prometheus_client import start_http_server
 from kafka_coop.config import parse
 from kafka_coop.fetching.log_offsets import LogOffsets
 from kafka_coop.spark.admission import Delay, limit_offsets, split
+from kafka_coop.spark.available_now import wait_for_group
 from kafka_coop.spark.errors import DataLossError, MembershipError, OptionError
 from kafka_coop.spark.holdings import Committed, Holdings
 from kafka_coop.spark.member import Member
@@ -27,6 +28,7 @@ from kafka_coop.spark.option_values import EARLIEST, Boundary
 from kafka_coop.spark.options import StreamOptions, canonical
 from kafka_coop.spark.reading import RangeTask
 from kafka_coop.spark.rendezvous import Rendezvous
+from kafka_coop.spark.replay import replay
 from kafka_coop.spark.starting import horizon_start, resolve, wanted_partitions, wanted_topics
 from kafka_coop.types import TopicPartition
 
@@ -37,12 +39,6 @@ _BUSY_PAUSE, _CALM_PAUSE = 0.01, 0.1
 
 Spark asks for the latest offset a hundred times a second; a call that finds nothing waits so long
 for something to come before it says so."""
-
-_GROUP_PAUSE = 0.1
-"""Seconds between two looks at what other members have done."""
-
-_EVICTION_SLACK = timedelta(seconds=15)
-"""Beyond a session's timeout, until what a dead member held has come to us."""
 
 
 class Session:
@@ -72,6 +68,7 @@ class Session:
         self._last_batch: float | None = None
         self._targets: dict[TopicPartition, int] | None = None
         self._drained = False
+        self._warned = ""
         self._has_been_assigned = False
         self._ends: dict[TopicPartition, int] = {}
 
@@ -108,7 +105,8 @@ class Session:
         self._refuse_moved_state(member)
         found = self._wait_for_data(member, limited=limited)
         if found is None and self._targets is not None:
-            found = self._wait_for_group(member)
+            plan = functools.partial(self._plan, member, limited=True)
+            found = wait_for_group(member, self._targets, self._options, plan)
         return start if found is None else found
 
     def tasks(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[RangeTask]:
@@ -127,7 +125,9 @@ class Session:
         member = self._joined(end, durable=False)
         with member.changed:
             known = member.holdings.is_under_way(end)
-        ranges = planned.ranges if known else self._replay(member, planned, end)
+        ranges = (
+            planned.ranges if known else replay(member, planned, end, self._options, self._logs)
+        )
         options = self._options
         parts = split(ranges, min_tasks=options.min_tasks, max_records=options.max_records)
         return [RangeTask(of, span) for of, span in parts]
@@ -286,7 +286,9 @@ class Session:
         if offsets == 0 or (limited and self._holds_back(offsets)):
             return None
         with member.changed:
-            claims = member.holdings.renew()
+            claims = (
+                member.holdings.renew() or not available.keys() <= member.holdings.ready().keys()
+            )
         if claims:
             member.commit_now()
         most = self._options.max_offsets if limited else None
@@ -308,8 +310,9 @@ class Session:
         try:
             self._ends = self._logs.ends(positions)
         except KafkaException as error:
-            _LOG.warning("group %s: the logs' ends can't be had: %s", self._options.group, error)
+            self._warn_once(f"the logs' ends can't be had: {error}")
             return {}
+        self._warned = ""
         available = {}
         for of, end in self._ends.items():
             position = positions[of]
@@ -319,6 +322,12 @@ class Session:
                 end = max(position, min(end, self._targets.get(of, position)))  # noqa: PLW2901  # the end that counts
             available[of] = Range(position, end)
         return available
+
+    def _warn_once(self, text: str) -> None:
+        """Spark asks ten times a second: what goes on being so is told once."""
+        if text != self._warned:
+            _LOG.warning("group %s: %s", self._options.group, text)
+        self._warned = text
 
     def _after_truncation(self, member: Member, of: TopicPartition, position: int, end: int) -> int:
         text = (
@@ -353,114 +362,6 @@ class Session:
             ranges={**standing, **chosen},
         )
 
-    # --- AvailableNow: until the group is done ---------------------------------------------
-
-    def _wait_for_group(self, member: Member) -> Mapping[str, Any] | None:
-        """What we held is read. Other members may be at the rest, or be dead.
-
-        A dead one's partitions come to us when its session times out; a live one's commits show
-        that it goes on. So: wait until all is committed, or nothing happens for a session's time.
-        """
-        assert self._targets is not None, "the caller has seen them"
-        patience = parse(self._options.kafka).session_timeout + _EVICTION_SLACK
-        deadline = time.monotonic() + patience.total_seconds()
-        before: dict[TopicPartition, Committed] = {}
-        while time.monotonic() < deadline:
-            if (found := self._plan(member, limited=True)) is not None:
-                return found
-            with member.changed:
-                foreign = [of for of in self._targets if of not in member.holdings.held]
-            committed = member.committed(foreign)
-            if all(_reached(committed.get(of), self._targets[of]) for of in foreign):
-                return None
-            if committed != before:
-                before, deadline = committed, time.monotonic() + patience.total_seconds()
-            with member.changed:
-                member.changed.wait(_GROUP_PAUSE)
-                member.raise_failure()
-        _LOG.warning(
-            "group %s: other members hold partitions that are not read up to where they were when "
-            "this run began, and did not go on for %s: the run ends without them",
-            self._options.group,
-            patience,
-        )
-        return None
-
-    # --- replay ----------------------------------------------------------------------------
-
-    def _replay(
-        self, member: Member, planned: SourceOffset, end: Mapping[str, Any]
-    ) -> dict[TopicPartition, Range]:
-        """The ranges of a batch that died, as far as they are ours to read.
-
-        Raises:
-            MembershipError: A partition is neither ours nor taken by anybody in time. Were the
-                batch to become durable without it, the checkpoint would skip its records.
-        """
-        self._refuse_unsubscribed(planned)
-        wanted = {of: span for of, span in planned.ranges.items() if span.size > 0}
-        member.wait_for_assignment(self._options.patience)
-        deadline = time.monotonic() + self._options.patience.total_seconds()
-        while True:
-            member.raise_failure()
-            foreign = self._foreign(member, wanted)
-            committed = member.committed(foreign)
-            open_ = {of for of in foreign if not _taken(committed.get(of), planned, wanted[of])}
-            if not open_:
-                with member.changed:
-                    if self._foreign(member, wanted) == foreign:
-                        return self._begin_replay(member.holdings, wanted, end)
-            if time.monotonic() >= deadline:
-                names = ", ".join(f"{of.topic}:{of.partition}" for of in sorted(open_)[:5])
-                raise MembershipError(
-                    f"the last batch is to be replayed and reads {names}, which the group "
-                    f"{planned.group!r} has given to another member that has not begun to read "
-                    f"it in {self._options.patience}: start the query again, or raise "
-                    "assignmentTimeout"
-                )
-            with member.changed:
-                member.changed.wait(_GROUP_PAUSE)
-
-    def _begin_replay(
-        self,
-        holdings: Holdings,
-        wanted: Mapping[TopicPartition, Range],
-        end: Mapping[str, Any],
-    ) -> dict[TopicPartition, Range]:
-        ready = holdings.ready()
-        ranges = {
-            of: Range(ready[of], span.stop)
-            for of, span in wanted.items()
-            if of in ready and ready[of] < span.stop
-        }
-        if skipped := sorted(wanted.keys() - ready.keys()):
-            _LOG.warning(
-                "group %s: the replayed batch leaves out %s: other members have taken them over",
-                self._options.group,
-                ", ".join(f"{of.topic}:{of.partition}" for of in skipped),
-            )
-        holdings.begin(end, ranges)
-        return ranges
-
-    @staticmethod
-    def _foreign(
-        member: Member, wanted: Mapping[TopicPartition, Range]
-    ) -> frozenset[TopicPartition]:
-        with member.changed:
-            ready = member.holdings.ready()
-        return frozenset(of for of in wanted if of not in ready)
-
-    def _refuse_unsubscribed(self, planned: SourceOffset) -> None:
-        counts = wanted_topics(self._options, self._logs)
-        names = {of.topic for of, span in planned.ranges.items() if span.size > 0}
-        if gone := sorted(names - counts.keys()):
-            raise OptionError(
-                "subscribe",
-                f"the last batch, which is to be replayed, reads {', '.join(gone)}, which is "
-                "deleted or not subscribed to any more: bring it back until that batch is done, "
-                "or set checkpointLocation to a new folder",
-            )
-
 
 def _serve_metrics(port: int | None) -> None:
     """The member's metrics, over HTTP from this process.
@@ -476,19 +377,6 @@ def _serve_metrics(port: int | None) -> None:
         raise OptionError(
             "metricsPort", f"{port} can't be listened on ({error.strerror}): take another"
         ) from None
-
-
-def _reached(committed: Committed | None, target: int) -> bool:
-    if target == 0:
-        return True
-    return committed is not None and committed.offset is not None and committed.offset >= target
-
-
-def _taken(committed: Committed | None, planned: SourceOffset, span: Range) -> bool:
-    """Whether someone else reads it: has claimed it, or committed all of it."""
-    if committed is None or committed.offset is None:
-        return False
-    return committed.run != planned.run or committed.offset >= span.stop
 
 
 def _token() -> str:

@@ -46,7 +46,7 @@ def _config(kafka: KafkaCluster) -> dict[str, str]:
 
 def _topic(kafka: KafkaCluster, records: int, **producer: str) -> TopicPartition:
     of = TopicPartition(next(_NAMES), 0)
-    kafka.create_topic(of.topic, partitions=1)
+    kafka.create_topic(of.topic, partitions=1, config={"retention.ms": "-1"})  # old timestamps
     if records:
         _produce(kafka, of, records, **producer)
     return of

@@ -27,6 +27,7 @@ pytestmark = [
 ]
 
 PATIENCE = timedelta(seconds=240)
+_KEEP = {"retention.ms": "-1"}  # the records' timestamps are old
 _NUMBERS = itertools.count()
 _RUN = time.time_ns() % 1_000_000_000
 Record = tuple[int, int]
@@ -42,7 +43,7 @@ class Box:
         self.folder = folder
         self.records: set[Record] = set()
         self.queries: list[Any] = []
-        kafka.create_topic(self.topic, partitions=4)
+        kafka.create_topic(self.topic, partitions=4, config=_KEEP)
         self._producer = Producer({"bootstrap.servers": self.servers})
 
     def produce(self, count: int) -> None:
@@ -243,7 +244,7 @@ def test_state_that_would_be_left_behind_fails_the_query(box: Box) -> None:
 def test_the_sink_writes_what_was_read(box: Box, kafka: KafkaCluster) -> None:
     box.produce(20)
     copy = f"{box.topic}-copy"
-    kafka.create_topic(copy, partitions=2)
+    kafka.create_topic(copy, partitions=2, config=_KEEP)
     frame = box.read(includeHeaders="true").selectExpr("key", "value", "headers", "timestamp")
     writer = frame.writeStream.format("kafka_coop").option("checkpointLocation", str(box.folder))
     options = {"kafka.bootstrap.servers": box.servers, "topic": copy, "includeHeaders": "true"}

@@ -1,0 +1,80 @@
+"""``Trigger.AvailableNow`` in a group: when is all that was there read?"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from kafka_coop.config import parse
+from kafka_coop.spark.holdings import Committed
+from kafka_coop.spark.member import Member
+from kafka_coop.spark.options import StreamOptions
+from kafka_coop.types import TopicPartition
+
+_LOG = logging.getLogger("kafka_coop.spark")
+
+_PAUSE = 0.1
+"""Seconds between two looks at what other members have done."""
+
+_EVICTION_SLACK = timedelta(seconds=15)
+"""Beyond a session's timeout, until what a dead member held has come to us."""
+
+
+def wait_for_group(
+    member: Member,
+    targets: Mapping[TopicPartition, int],
+    options: StreamOptions,
+    plan: Callable[[], Mapping[str, Any] | None],
+) -> Mapping[str, Any] | None:
+    """What we held is read. Other members may be at the rest, or be dead.
+
+    A dead one's partitions come to us when its session times out; a live one's commits show
+    that it goes on. So: wait until all is committed, or nothing happens for a session's time.
+
+    Args:
+        member: Ours.
+        targets: Where the logs ended when the run began.
+        options: The source's.
+        plan: Plans a batch of what has come to us meanwhile; None: there is nothing.
+
+    Returns:
+        The next batch; None: the run is over.
+
+    Raises:
+        MembershipError: The membership ended.
+    """
+    patience = parse(options.kafka).session_timeout + _EVICTION_SLACK
+    deadline = time.monotonic() + patience.total_seconds()
+    before: dict[TopicPartition, Committed] = {}
+    while time.monotonic() < deadline:
+        if (found := plan()) is not None:
+            return found
+        with member.changed:
+            held = {of: hold.position for of, hold in member.holdings.held.items()}
+        committed = member.committed(of for of in targets if of not in held)
+        if all(
+            held[of] >= target if of in held else _reached(committed.get(of), target)
+            for of, target in targets.items()
+        ):
+            return None
+        if committed != before:
+            before, deadline = committed, time.monotonic() + patience.total_seconds()
+        with member.changed:
+            member.changed.wait(_PAUSE)
+            member.raise_failure()
+    _LOG.warning(
+        "group %s: other members hold partitions that are not read up to where they were when "
+        "this run began, and did not go on for %s: the run ends without them",
+        options.group,
+        patience,
+    )
+    return None
+
+
+def _reached(committed: Committed | None, target: int) -> bool:
+    if target == 0:
+        return True
+    return committed is not None and committed.offset is not None and committed.offset >= target

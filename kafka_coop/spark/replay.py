@@ -1,0 +1,111 @@
+"""A batch that was logged and died: what of it is ours to read again (docs/SPARK.md, claims)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from kafka_coop.fetching.log_offsets import LogOffsets
+from kafka_coop.spark.errors import MembershipError, OptionError
+from kafka_coop.spark.holdings import Committed, Holdings
+from kafka_coop.spark.member import Member
+from kafka_coop.spark.offsets import Range, SourceOffset
+from kafka_coop.spark.options import StreamOptions
+from kafka_coop.spark.starting import wanted_topics
+from kafka_coop.types import TopicPartition
+
+_LOG = logging.getLogger("kafka_coop.spark")
+
+_PAUSE = 0.1
+"""Seconds between two looks at what other members have done."""
+
+
+def replay(
+    member: Member,
+    planned: SourceOffset,
+    end: Mapping[str, Any],
+    options: StreamOptions,
+    logs: LogOffsets,
+) -> dict[TopicPartition, Range]:
+    """The ranges of the batch, as far as they are ours to read; it is under way from here on.
+
+    Args:
+        member: Whose claim is still that of the checkpoint, or gone.
+        planned: The end of the batch.
+        end: The same as Spark logged it.
+        options: The source's.
+        logs: Who knows the logs.
+
+    Raises:
+        MembershipError: A partition is neither ours nor taken by anybody in time. Were the
+            batch to become durable without it, the checkpoint would skip its records.
+        OptionError: A topic of the batch is not subscribed to any more.
+        KafkaException: No broker answers.
+    """
+    _refuse_unsubscribed(planned, options, logs)
+    wanted = {of: span for of, span in planned.ranges.items() if span.size > 0}
+    member.wait_for_assignment(options.patience)
+    deadline = time.monotonic() + options.patience.total_seconds()
+    while True:
+        member.raise_failure()
+        foreign = _foreign(member, wanted)
+        committed = member.committed(foreign)
+        unread = {of for of in foreign if not _taken(committed.get(of), planned, wanted[of])}
+        if not unread:
+            with member.changed:
+                if _foreign(member, wanted) == foreign:
+                    return _begin(member.holdings, wanted, end)
+        if time.monotonic() >= deadline:
+            names = ", ".join(f"{of.topic}:{of.partition}" for of in sorted(unread)[:5])
+            raise MembershipError(
+                f"the last batch is to be replayed and reads {names}, which the group "
+                f"{planned.group!r} has given to another member that has not begun to read "
+                f"it in {options.patience}: start the query again, or raise assignmentTimeout"
+            )
+        with member.changed:
+            member.changed.wait(_PAUSE)
+
+
+def _begin(
+    holdings: Holdings, wanted: Mapping[TopicPartition, Range], end: Mapping[str, Any]
+) -> dict[TopicPartition, Range]:
+    ready = holdings.ready()
+    ranges = {
+        of: Range(ready[of], span.stop)
+        for of, span in wanted.items()
+        if of in ready and ready[of] < span.stop
+    }
+    if skipped := sorted(wanted.keys() - ready.keys()):
+        _LOG.warning(
+            "the replayed batch leaves out %s: other members have taken them over",
+            ", ".join(f"{of.topic}:{of.partition}" for of in skipped),
+        )
+    holdings.begin(end, ranges)
+    return ranges
+
+
+def _foreign(member: Member, wanted: Mapping[TopicPartition, Range]) -> frozenset[TopicPartition]:
+    with member.changed:
+        ready = member.holdings.ready()
+    return frozenset(of for of in wanted if of not in ready)
+
+
+def _taken(committed: Committed | None, planned: SourceOffset, span: Range) -> bool:
+    """Whether someone else reads it: has claimed it, or committed all of it."""
+    if committed is None or committed.offset is None:
+        return False
+    return committed.run != planned.run or committed.offset >= span.stop
+
+
+def _refuse_unsubscribed(planned: SourceOffset, options: StreamOptions, logs: LogOffsets) -> None:
+    counts = wanted_topics(options, logs)
+    names = {of.topic for of, span in planned.ranges.items() if span.size > 0}
+    if gone := sorted(names - counts.keys()):
+        raise OptionError(
+            "subscribe",
+            f"the last batch, which is to be replayed, reads {', '.join(gone)}, which is "
+            "deleted or not subscribed to any more: bring it back until that batch is done, "
+            "or set checkpointLocation to a new folder",
+        )

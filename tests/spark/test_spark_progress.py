@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kafka_coop.spark.offsets import Range, SourceOffset
+from kafka_coop.spark.progress import own_sources
+from kafka_coop.spark.rendezvous import Rendezvous
+from kafka_coop.types import TopicPartition
+
+ZERO, ONE = TopicPartition("a", 0), TopicPartition("a", 1)
+END = SourceOffset(group="g", id="1f", run="r", topics={"a": 2}, ranges={ZERO: Range(3, 7)})
+REPORT = {
+    "id": "1f",
+    "group": "g",
+    "member": "m",
+    "tps": {"a:0": 10, "a:1": 5},
+    "rebalances": 2,
+    "lastHandoverMs": 40,
+}
+
+
+def source(end: Any, latest: Any) -> Any:
+    return SimpleNamespace(endOffset=end, latestOffset=latest)
+
+
+def test_lag_is_what_lies_between_the_batch_and_the_log() -> None:
+    (one,) = own_sources([source(json.dumps(END.to_json()), json.dumps(REPORT))])
+    assert (one.id, one.group, one.member, one.rebalances) == ("1f", "g", "m", 2)
+    assert one.lag == {ZERO: 3}
+    assert one.last_handover == timedelta(milliseconds=40)
+
+
+def test_a_query_that_has_read_nothing_is_known_by_its_report() -> None:
+    (one,) = own_sources([source(None, json.dumps(REPORT))])
+    assert (one.id, one.lag) == ("1f", {})
+
+
+@pytest.mark.parametrize("end", [None, "7", "null", '{"orders":{"0":23}}', "no json"])
+def test_other_sources_are_left_alone(end: str | None) -> None:
+    assert own_sources([source(end, end)]) == []
+
+
+def test_who_drains_is_told_once() -> None:
+    driver, reader = Rendezvous("5e55"), Rendezvous("5e55")
+    driver.ask()
+    assert reader.is_asked()
+    assert not driver.is_done()
+    reader.answer()
+    assert driver.is_done()
+    driver.mark_stateful()
+    assert reader.is_stateful()
+    reader.clear()
+    assert [reader.is_asked(), driver.is_done(), reader.is_stateful()] == [False] * 3
+
+
+@pytest.mark.parametrize("id_", ["", "../etc", "a b", "g" * 8])
+def test_an_id_that_is_a_path_is_refused(id_: str) -> None:
+    with pytest.raises(ValueError, match="checkpoint"):
+        Rendezvous(id_)

@@ -1,0 +1,268 @@
+"""The source's calls, without Spark: `Session` against the embedded broker."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka import Producer
+
+from kafka_coop.spark.errors import DataLossError, MembershipError, OptionError
+from kafka_coop.spark.offsets import Range
+from kafka_coop.spark.options import stream_options
+from kafka_coop.spark.session import Session
+from kafka_coop.testing import EmbeddedKafka
+from kafka_coop.testing.cluster import KafkaCluster, wait_until
+
+_NUMBERS = itertools.count()
+Offset = Mapping[str, Any]
+
+
+class Box:
+    """A topic with two partitions and the sessions that read it."""
+
+    def __init__(self, kafka: EmbeddedKafka | KafkaCluster) -> None:
+        self.kafka = kafka
+        self.topic = f"session-{time.time_ns()}-{next(_NUMBERS)}"
+        self.sessions: list[Session] = []
+        kafka.create_topic(self.topic, partitions=2)
+
+    def produce(self, records: int, *partitions: int) -> None:
+        producer = Producer({"bootstrap.servers": self.kafka.bootstrap_servers})
+        for _ in range(records):
+            for partition in partitions or (0, 1):
+                producer.produce(self.topic, b"v", partition=partition)
+        assert producer.flush(30) == 0
+
+    def session(self, **options: str) -> Session:
+        given = {
+            "kafka.bootstrap.servers": self.kafka.bootstrap_servers,
+            "kafka.group.id": f"group-{self.topic}",
+            "kafka.session.timeout.ms": "6000",
+            "subscribe": self.topic,
+            "startingOffsets": "earliest",
+            "assignmentTimeout": "30s",
+        }
+        self.sessions.append(Session(stream_options(given | options)))
+        return self.sessions[-1]
+
+    def close(self) -> None:
+        for session in self.sessions:
+            session.close()
+
+
+@pytest.fixture
+def box(embedded: EmbeddedKafka) -> Iterator[Box]:
+    made = Box(embedded)
+    yield made
+    made.close()
+
+
+def ranges(offset: Offset) -> dict[int, Range]:
+    """What a batch that ends there reads, by partition."""
+    spans = {int(key.rpartition(":")[2]): Range(*span) for key, span in offset["tps"].items()}
+    return {partition: span for partition, span in spans.items() if span.size}
+
+
+def tasks(session: Session, start: Offset, end: Offset) -> dict[int, Range]:
+    return {task.of.partition: task.span for task in session.tasks(start, end)}
+
+
+def batch(session: Session, start: Offset) -> Offset:
+    """The next batch that has something to read."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        end = session.latest(start, limited=True)
+        if end != start:
+            return end
+    raise AssertionError("nothing came")
+
+
+def test_where_nothing_is_new_the_offset_is_the_same(box: Box) -> None:
+    session = box.session()
+    box.produce(3)
+    end = batch(session, {})
+    assert ranges(end) == {0: Range(0, 3), 1: Range(0, 3)}
+    assert tasks(session, {}, end) == ranges(end)
+    assert session.latest(end, limited=True) == end
+    assert session.tasks(end, end) == []
+
+
+def test_limits_count_but_not_for_once(box: Box) -> None:
+    session = box.session(maxOffsetsPerTrigger="4")
+    box.produce(10)
+    assert sum(span.size for span in ranges(batch(session, {})).values()) == 4
+    assert sum(span.size for span in ranges(session.latest({}, limited=False)).values()) == 20
+
+
+def test_a_small_batch_waits_for_more(box: Box) -> None:
+    session = box.session(minOffsetsPerTrigger="10", maxTriggerDelay="1h")
+    box.produce(1)
+    first = batch(session, {})  # the first never waits
+    box.produce(2)
+    assert session.latest(first, limited=True) == first
+    box.produce(3)
+    assert ranges(batch(session, first)) == {0: Range(1, 6), 1: Range(1, 6)}
+
+
+def test_a_partition_leaves_when_the_batch_that_reads_it_is_durable(box: Box) -> None:
+    first, second = box.session(), box.session()
+    box.produce(5)
+    end = batch(first, {})
+    joined = threading.Event()
+    found: list[Offset] = []
+
+    def join() -> None:
+        joined.set()
+        found.append(batch(second, {}))
+
+    thread = threading.Thread(target=join)
+    thread.start()
+    joined.wait()
+    member = first._member
+    assert member is not None
+    wait_until(lambda: bool(member.holdings.leaving), "nothing is to leave")
+    assert not found
+    box.produce(2)
+    # The safe moment: it is let go, and the rest read on.
+    after = batch(first, end)
+    thread.join(60)
+    (theirs,), (ours,) = ranges(found[0]).items(), ranges(after).items()
+    assert {theirs[0], ours[0]} == {0, 1}
+    assert theirs[1] == ours[1] == Range(5, 7)
+
+
+def test_a_batch_that_died_is_replayed_the_same(box: Box) -> None:
+    dying = box.session()
+    box.produce(5)
+    end = batch(dying, {})
+    box.produce(4)
+    dying.close()
+    again = box.session()
+    assert tasks(again, {}, end) == ranges(end)
+    assert ranges(batch(again, end)) == {0: Range(5, 9), 1: Range(5, 9)}
+
+
+def test_a_durable_batch_is_not_read_again_although_nothing_was_committed(box: Box) -> None:
+    """It died before the group was told; the claim says that nobody else was there."""
+    dying = box.session()
+    box.produce(5)
+    end = batch(dying, {})
+    dying.close()
+    box.produce(1)
+    assert ranges(batch(box.session(), end)) == {0: Range(5, 6), 1: Range(5, 6)}
+
+
+def test_a_replay_leaves_out_what_another_has_taken_over(box: Box) -> None:
+    dying = box.session()
+    box.produce(5)
+    end = batch(dying, {})
+    dying.close()
+    other = box.session()
+    taken = batch(other, {})
+    assert ranges(taken) == ranges(end)
+    other.latest(taken, limited=True)
+    other.close()  # its commit is done: it is not the checkpoint's word that counts
+    again = box.session()
+    assert tasks(again, {}, end) == {}
+    assert again.latest(end, limited=True) == end
+
+
+def test_the_groups_offsets_can_be_reset(kafka: KafkaCluster) -> None:
+    """On a real broker: librdkafka's mock takes no commit of a group that once had members."""
+    box = Box(kafka)
+    first = box.session()
+    box.produce(5)
+    end = batch(first, {})
+    first.latest(end, limited=True)
+    first.close()
+    operator = confluent_kafka.Consumer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "group.id": f"group-{box.topic}"}
+    )
+    back = [confluent_kafka.TopicPartition(box.topic, p, 2) for p in (0, 1)]
+    operator.commit(offsets=back, asynchronous=False)
+    operator.close()
+    assert ranges(batch(box.session(), end)) == {0: Range(2, 5), 1: Range(2, 5)}
+    box.close()
+
+
+def test_latest_is_latest_once(box: Box) -> None:
+    """Where a query begins is committed: a death before the first batch skips nothing."""
+    box.produce(3)
+    early = box.session(startingOffsets="latest")
+    assert early.latest({}, limited=True) == {}
+    early.close()
+    box.produce(2)
+    assert ranges(batch(box.session(startingOffsets="latest"), {})) == {
+        0: Range(3, 5),
+        1: Range(3, 5),
+    }
+
+
+def test_available_now_ends_where_the_logs_ended(box: Box) -> None:
+    session = box.session(maxOffsetsPerTrigger="6")
+    box.produce(5)
+    session.aim_at_what_is_there()
+    box.produce(5)
+    offset: Offset = {}
+    sizes = []
+    while (end := session.latest(offset, limited=True)) != offset:
+        sizes.append(sum(span.size for span in ranges(end).values()))
+        offset = end
+    assert sizes == [6, 4]
+
+
+def test_a_log_that_ends_before_the_position_is_told(box: Box) -> None:
+    session = box.session(startingOffsets=json.dumps({box.topic: {"0": 9, "1": 0}}))
+    box.produce(3)
+    with pytest.raises(DataLossError, match="failOnDataLoss"):
+        session.latest({}, limited=True)
+
+
+def test_unknown_topics_are_told(box: Box) -> None:
+    with pytest.raises(OptionError, match="unknown topic nowhere"):
+        box.session(subscribe="nowhere").latest({}, limited=True)
+
+
+def test_a_start_that_leaves_a_partition_out_is_told(box: Box) -> None:
+    session = box.session(startingOffsets=json.dumps({box.topic: {"0": 0}}))
+    with pytest.raises(OptionError, match=r"startingOffsets: says nothing of session-[\d-]+:1"):
+        session.latest({}, limited=True)
+
+
+def test_a_replay_that_nobody_lets_in_ends_with_an_error(box: Box) -> None:
+    dying = box.session()
+    box.produce(5)
+    end = batch(dying, {})
+    dying.close()
+    again = box.session(assignmentTimeout="1ms")
+    with pytest.raises(MembershipError, match="assignmentTimeout"):
+        again.tasks({}, end)
+
+
+def test_assigned_partitions_need_no_group(box: Box) -> None:
+    given = {"assign": json.dumps({box.topic: [1]})}
+    session = _assigned(box, given)
+    box.produce(3)
+    end = batch(session, {})
+    assert ranges(end) == {1: Range(0, 3)}
+    session.latest(end, limited=True)
+    session.close()
+    box.produce(1)
+    assert ranges(batch(_assigned(box, given), end)) == {1: Range(3, 4)}
+
+
+def _assigned(box: Box, given: dict[str, str]) -> Session:
+    options = {
+        "kafka.bootstrap.servers": box.kafka.bootstrap_servers,
+        "kafka.group.id": f"group-{box.topic}",
+        "startingOffsets": "earliest",
+    }
+    box.sessions.append(Session(stream_options(options | given)))
+    return box.sessions[-1]
