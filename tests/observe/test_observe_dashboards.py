@@ -29,7 +29,7 @@ from kafka_coop.testing.embedded import EmbeddedKafka
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "prometheus" / "rules.yml"
 PARTITIONS = 6
-PATIENCE = timedelta(seconds=90)
+PATIENCE = timedelta(seconds=180)
 
 
 def queries() -> list[tuple[str, str]]:
@@ -147,7 +147,7 @@ def orders(servers: str) -> Iterator[None]:
         thread.join()
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_every_panel_shows_data_of_a_scale_out_a_slow_callback_and_a_crash(
     embedded: EmbeddedKafka, tmp_path: Path
 ) -> None:
