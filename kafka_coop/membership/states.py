@@ -50,6 +50,9 @@ class State(enum.Enum):
     LEAVING = "the user's thread gives everything up, then LeaveGroup"
     CLOSED = "gone for good"
 
+    # Members are told apart by identity; Enum's own hash is a call of Python for each look-up.
+    __hash__ = object.__hash__
+
 
 S = State
 

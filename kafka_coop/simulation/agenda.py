@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 
 Job: TypeAlias = Callable[..., object]
 
+_NEVER = float("inf")
+
 
 class Agenda:
     """Calls by their time, in seconds; of two at one time the one written down first.
@@ -33,9 +35,9 @@ class Agenda:
         self._sequence += 1
         heapq.heappush(self._heap, (self.now + delay, self._sequence, job, args))
 
-    def next_time(self) -> float | None:
-        """When the next call is due; None: there is none."""
-        return self._heap[0][0] if self._heap else None
+    def next_time(self) -> float:
+        """When the next call is due; infinity: there is none."""
+        return self._heap[0][0] if self._heap else _NEVER
 
     def step(self) -> None:
         """Makes the next call."""

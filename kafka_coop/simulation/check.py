@@ -1,6 +1,9 @@
 """Runs random schedules and counts the violations.
 
-python -m kafka_coop.simulation.check --seeds N --first K
+    python -m kafka_coop.simulation.check --seeds N --first K [--coverage] [--explain]
+
+The last line is `N schedules, V violations`; the exit status is 1 where V is not 0. A seed is
+one schedule, always the same one, on any machine and in however many processes.
 """
 
 from __future__ import annotations
@@ -10,14 +13,19 @@ import gc
 import multiprocessing
 import os
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 
+from kafka_coop.simulation.coverage import Coverage
 from kafka_coop.simulation.invariants import InvariantViolated
 from kafka_coop.simulation.schedule import random_scenario
 from kafka_coop.simulation.settling import settle
+from kafka_coop.simulation.shrink import shrink
 from kafka_coop.simulation.trace import Trace
 from kafka_coop.simulation.world import Scenario, World
+
+_BLOCK = 50
+"""Schedules that a process runs before it reports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +47,54 @@ class Verdict:
     deliveries: int = 0
 
 
-def run(scenario: Scenario, *, trace: Trace | None = None) -> Verdict:
+@dataclass(slots=True)
+class Outcome:
+    """What came of some schedules.
+
+    Attributes:
+        schedules: How many were run.
+        violations: Seed -> its verdict, where an invariant was violated.
+        slowest, most_rounds: The most that a group took to settle, seconds and generations.
+    """
+
+    schedules: int = 0
+    violations: dict[int, Verdict] = field(default_factory=dict)
+    slowest: float = 0.0
+    most_rounds: int = 0
+    coverage: Coverage = field(default_factory=Coverage)
+
+    def take(self, seed: int, verdict: Verdict) -> None:
+        """One more schedule was run."""
+        self.schedules += 1
+        if verdict.violated:
+            self.violations[seed] = verdict
+        self.slowest = max(self.slowest, verdict.settled_in)
+        self.most_rounds = max(self.most_rounds, verdict.rounds)
+
+    def add(self, other: Outcome) -> None:
+        """More schedules were run."""
+        self.schedules += other.schedules
+        self.violations |= other.violations
+        self.slowest = max(self.slowest, other.slowest)
+        self.most_rounds = max(self.most_rounds, other.most_rounds)
+        self.coverage.add(other.coverage)
+
+    def summary(self) -> str:
+        """The command's last line."""
+        return f"{self.schedules} schedules, {len(self.violations)} violations"
+
+
+def run(
+    scenario: Scenario, *, trace: Trace | None = None, coverage: Coverage | None = None
+) -> Verdict:
     """Runs a scenario to its end, or to the first violation.
 
     An exception of the machine is a violation, too (M).
+
+    Args:
+        scenario: What to run.
+        trace: Where to write down what happens.
+        coverage: Takes in what is visited.
     """
     world = World(scenario, trace=trace)
     try:
@@ -56,12 +108,80 @@ def run(scenario: Scenario, *, trace: Trace | None = None) -> Verdict:
         )
     else:
         verdict = Verdict(settled_in=settled_in, rounds=rounds, deliveries=world.watcher.deliveries)
+    if coverage is not None:
+        coverage.add(world.watcher.coverage)
     return verdict
 
 
-def check_seed(seed: int) -> tuple[int, Verdict]:
-    """Runs a seed's random scenario."""
-    return seed, run(random_scenario(seed))
+def check(
+    seeds: int,
+    first: int = 0,
+    *,
+    jobs: int = 1,
+    fail_fast: bool = False,
+    on_violation: Callable[[int, Verdict], None] = lambda _seed, _verdict: None,
+) -> Outcome:
+    """Runs the schedules of the seeds ``first`` … ``first + seeds - 1``.
+
+    Args:
+        seeds: How many.
+        first: The first one.
+        jobs: Processes to run them in. They are started anew, so that a script which calls this
+            with more than one needs its ``if __name__ == "__main__"``.
+        fail_fast: Stop at the first violation.
+        on_violation: Told of each violation at once, in the order of the seeds.
+    """
+    total = Outcome()
+    blocks = [
+        range(at, min(at + _BLOCK, first + seeds)) for at in range(first, first + seeds, _BLOCK)
+    ]
+    for outcome in _outcomes(blocks, jobs):
+        total.add(outcome)
+        for seed, verdict in outcome.violations.items():
+            on_violation(seed, verdict)
+        if fail_fast and total.violations:
+            break
+    return total
+
+
+def explain(scenario: Scenario) -> str:
+    """Shortens a scenario that violates an invariant, and tells what happens in it.
+
+    Returns:
+        The short scenario, as Python writes it, and its trace, a line for each thing that happens.
+
+    Raises:
+        ValueError: It violates none.
+    """
+    violated = run(scenario).violated
+    if not violated:
+        raise ValueError(f"the scenario of seed {scenario.seed} violates no invariant")
+    short = shrink(scenario, lambda candidate: run(candidate).violated == violated)
+    trace = Trace()
+    verdict = run(short, trace=trace)
+    return f"{short}\n{trace}\n{verdict.at:9.4f}  {verdict.text}"
+
+
+def _outcomes(blocks: Iterable[range], jobs: int) -> Iterator[Outcome]:
+    """In the order of the blocks, however many processes work on them."""
+    if jobs <= 1:
+        yield from map(_run_block, blocks)
+        return
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(jobs, initializer=_prepare) as pool:
+        yield from pool.imap(_run_block, blocks)
+
+
+def _run_block(seeds: range) -> Outcome:
+    outcome = Outcome()
+    for seed in seeds:
+        outcome.take(seed, run(random_scenario(seed), coverage=outcome.coverage))
+    return outcome
+
+
+def _prepare() -> None:
+    """A world is garbage all at once, when its run is over: looking for some before is a waste."""
+    gc.set_threshold(200_000)
 
 
 def main(argv: Iterable[str] | None = None) -> int:
@@ -71,37 +191,30 @@ def main(argv: Iterable[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--fail-fast", action="store_true", help="stop at the first violation")
+    parser.add_argument("--coverage", action="store_true", help="tell which cells were visited")
+    parser.add_argument("--explain", action="store_true", help="shorten the first violation")
     args = parser.parse_args(None if argv is None else list(argv))
-    seeds = range(args.first, args.first + args.seeds)
-    schedules = violations = 0
-    for seed, verdict in _verdicts(seeds, args.jobs):
-        schedules += 1
-        if verdict.violated:
-            violations += 1
-            print(f"seed {seed}: at {verdict.at:.3f} s: {verdict.text}", flush=True)  # noqa: T201
-            if args.fail_fast:
-                break
-    print(f"{schedules} schedules, {violations} violations")  # noqa: T201
-    return 1 if violations else 0
-
-
-def _verdicts(seeds: range, jobs: int) -> Iterable[tuple[int, Verdict]]:
-    """In the order of the seeds, however many processes work on them."""
-    if jobs <= 1:
+    if args.seeds < 1:
+        parser.error(f"--seeds {args.seeds}: at least one schedule must be run")
+    if args.jobs <= 1:
         _prepare()
-        yield from map(check_seed, seeds)
-        return
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(jobs, initializer=_prepare) as pool:
-        yield from pool.imap(check_seed, seeds, chunksize=20)
 
+    def tell(seed: int, verdict: Verdict) -> None:
+        print(f"seed {seed}: at {verdict.at:.3f} s: {verdict.text}", flush=True)  # noqa: T201
 
-def _prepare() -> None:
-    """A world is garbage all at once, when its run is over: looking for some before is a waste.
-
-    It costs a tenth of the time at the default threshold.
-    """
-    gc.set_threshold(200_000)
+    outcome = check(
+        args.seeds, args.first, jobs=args.jobs, fail_fast=args.fail_fast, on_violation=tell
+    )
+    lines: list[str] = []
+    if args.explain and outcome.violations:
+        lines.append(explain(random_scenario(min(outcome.violations))))
+    if args.coverage:
+        lines += outcome.coverage.report()
+        lines.append(
+            f"settled within {outcome.slowest:.1f} s and {outcome.most_rounds} rounds at most"
+        )
+    print(*lines, outcome.summary(), sep="\n")  # noqa: T201
+    return 1 if outcome.violations else 0
 
 
 if __name__ == "__main__":

@@ -40,6 +40,7 @@ class SimulatedCluster:
     Attributes:
         topics: What exists. Delete by `delete_topic`, which takes the offsets along.
         coordinator: The groups. Reach it by `handle`, which knows on which broker it lives.
+        changes: Counts whatever may have moved `next_deadline`.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class SimulatedCluster:
         """
         self.topics = Topics()
         self.coordinator = GroupCoordinator(topics=self.topics, settings=settings, pick=pick)
+        self.changes = 0
         self._nodes = {
             number: Node(node_id=number, host=f"broker-{number}", port=9092)
             for number in range(1, brokers + 1)
@@ -68,6 +70,8 @@ class SimulatedCluster:
         self._down: set[int] = set()
         self._coordinator_node: int | None = 1
         self._held: dict[int, Mapping[str, int]] = {}
+        self._described: dict[tuple[str, int], TopicMetadata] = {}
+        self._described_without: set[int] = set()
 
     # --- requests and time -----------------------------------------------------------------
 
@@ -97,6 +101,7 @@ class SimulatedCluster:
             case ListOffsets():
                 response = self._list_offsets(node_id, request)
             case _ if node_id == self._coordinator_node:
+                self.changes += 1
                 return self.coordinator.handle(request, client=client, token=token, now=now)
             case _ if request.group_id in self.coordinator.denied:
                 response = refuse(request, ErrorCode.group_authorization_failed)
@@ -107,6 +112,7 @@ class SimulatedCluster:
 
     def advance(self, now: float) -> list[Reply]:
         """Lets time pass; see `GroupCoordinator.advance`."""
+        self.changes += 1
         return self.coordinator.advance(now)
 
     def next_deadline(self) -> float | None:
@@ -139,6 +145,7 @@ class SimulatedCluster:
         """
         if to in self._down:
             raise ValueError(f"broker {to} is down")
+        self.changes += 1
         self._coordinator_node = to
         if to is None:
             return self.coordinator.resign(now)
@@ -153,6 +160,7 @@ class SimulatedCluster:
         Returns:
             Answers that deadlines up to ``now`` gave while it lived.
         """
+        self.changes += 1
         replies = self.coordinator.advance(now)
         self._down.add(node_id)
         if self._coordinator_node == node_id:
@@ -200,6 +208,8 @@ class SimulatedCluster:
             counts = self.topics.counts()
         wanted: Iterable[str] = counts if request.topics is None else request.topics
         alive = {n: node for n, node in self._nodes.items() if n not in self._down}
+        if self._described_without != self._down:
+            self._described, self._described_without = {}, set(self._down)
         return ClusterMetadata(
             brokers=alive,
             racks={n: self._racks.get(n) for n in alive},
@@ -211,7 +221,10 @@ class SimulatedCluster:
     def _topic(self, topic: str, partitions: int | None) -> TopicMetadata:
         if partitions is None:
             return TopicMetadata(name=topic, error=ErrorCode.unknown_topic_or_partition)
-        return TopicMetadata(
+        known = self._described.get((topic, partitions))
+        if known is not None:
+            return known
+        described = self._described[topic, partitions] = TopicMetadata(
             name=topic,
             partitions=tuple(
                 PartitionMetadata(
@@ -222,6 +235,7 @@ class SimulatedCluster:
                 for index in range(partitions)
             ),
         )
+        return described
 
     def _leader(self, partition: int) -> int:
         """The broker that leads this partition of every topic; at least one is up."""

@@ -392,6 +392,16 @@ class GroupCoordinator:
         group = self._rebalancer.groups.get(group_id)
         return None if group is None else self._view(group)
 
+    def generation(self, group_id: str) -> Generation:
+        """The group's generation; 0 where there is no such group (or it is not loaded)."""
+        group = self._rebalancer.groups.get(group_id)
+        return Generation(0) if group is None else group.generation
+
+    def state(self, group_id: str) -> GroupState | None:
+        """Where the group stands; None where there is none (or it is not loaded)."""
+        group = self._rebalancer.groups.get(group_id)
+        return None if group is None else group.state
+
     def journal(self, group_id: str) -> tuple[GroupEvent, ...]:
         """All that happened to the group, across failovers, in order."""
         return tuple(self._rebalancer.journals.get(group_id, ()))

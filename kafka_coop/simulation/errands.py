@@ -63,7 +63,8 @@ class Errands:
 
     def standing_changed(self) -> None:
         """The coordinator or the identity has changed: whoever waited for it goes on."""
-        self._process.soon(self._go_on)
+        if self._commits or self._searches:
+            self._process.soon(self._go_on)
 
     def commit(
         self,

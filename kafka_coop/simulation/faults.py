@@ -17,6 +17,14 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Redeploy:
+    """The member's next process has these strategies: a rolling bounce, with Close and Start."""
+
+    member: str
+    strategies: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Crash:
     """SIGKILL."""
 
@@ -187,6 +195,7 @@ MemberFault: TypeAlias = (
 
 Fault: TypeAlias = (
     Start
+    | Redeploy
     | MemberFault
     | GrowTopic
     | DeleteTopic

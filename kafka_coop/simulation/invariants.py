@@ -37,6 +37,7 @@ from kafka_coop.protocol.messages import (
     Response,
 )
 from kafka_coop.protocol.subscription import decode_subscription
+from kafka_coop.simulation.coverage import Coverage
 from kafka_coop.simulation.trace import briefly
 from kafka_coop.types import (
     NO_GENERATION,
@@ -115,6 +116,9 @@ class Watcher:
             takes a new topic for gone, and revokes what it is given back a little later.
         held_back_polls: How often a poll found the lease over.
         deliveries: How often records of a partition were handed out.
+        delivered_twice: How often a poll of another kind of client handed out what others owned,
+            its session being over: they hold no lease, so that invariant 1 can't be kept.
+        coverage: Which cells and edges of the members' table were visited.
     """
 
     def __init__(self) -> None:
@@ -124,6 +128,8 @@ class Watcher:
         self.metadata_lagged = False
         self.held_back_polls = 0
         self.deliveries = 0
+        self.delivered_twice = 0
+        self.coverage = Coverage()
         self._committed: dict[TopicPartition, int] = {}
         self._records: dict[Process, _Record] = {}
         self._last_owner: dict[TopicPartition, tuple[Generation, Process]] = {}
@@ -148,6 +154,8 @@ class Watcher:
     def effect(self, process: Process, effect: ef.Effect) -> None:
         """The machine wants something done."""
         match effect:
+            case ef.SendHeartbeat() | ef.HeartbeatObserved() | ef.ExtendLease():
+                pass  # most are these
             case ef.SendJoin(request=request):
                 self._check_join(process, request)
             case ef.SendLeave():
@@ -313,6 +321,12 @@ class Watcher:
         self._record(process)
         self.held_back_polls += 1
         self._tell(process, "delivers nothing: no lease")
+
+    def unleased(self, process: Process) -> None:
+        """Another kind of client goes on where ours would stop: others may own these by now."""
+        if any(len(self.owners[partition]) > 1 for partition in process.user.positions):
+            self.delivered_twice += 1
+            self._tell(process, "delivers what others own: it knows of no lease")
 
     def raised(self, process: Process, failure: Failure) -> None:
         """The user is told of an error."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
-from typing import Any, assert_never
+from typing import Any, TypeAlias, assert_never
 
 from kafka_coop.backend.mailbox import Item, Mailbox, TopicErrors
 from kafka_coop.errors import RequestFailedError
@@ -19,18 +20,35 @@ from kafka_coop.membership import effects as ef
 from kafka_coop.membership import events as ev
 from kafka_coop.membership.member import Member
 from kafka_coop.membership.settings import MemberSettings
-from kafka_coop.protocol.messages import Node
+from kafka_coop.membership.states import State
+from kafka_coop.protocol.messages import GroupSynced, Node
 from kafka_coop.simulation.agenda import Job
 from kafka_coop.simulation.cluster import ClusterRequest
+from kafka_coop.simulation.dialects import Dialect
 from kafka_coop.simulation.errands import Errands
 from kafka_coop.simulation.network import JOIN_LANE, MAIN_LANE, Answer, Call, OnAnswer
 from kafka_coop.simulation.settings import Client
 from kafka_coop.simulation.surroundings import Surroundings
 from kafka_coop.simulation.user import User, UserHabits
-from kafka_coop.types import GroupMetadata
+from kafka_coop.types import NO_PARTITIONS, GroupMetadata
+
+_Synced: TypeAlias = GroupSynced | RequestFailedError
 
 _HOP = 0.0005
 """The longest delay between a process' two threads, seconds."""
+
+
+class _Watched(Member):
+    """A member whose edges are noted."""
+
+    def __init__(self, settings: MemberSettings, edges: set[tuple[State, State]]) -> None:
+        super().__init__(settings)
+        self._edges = edges
+
+    def _enter(self, state: State) -> None:
+        if state is not self.state:
+            self._edges.add((self.state, state))
+        super()._enter(state)
 
 
 class Process:
@@ -42,6 +60,7 @@ class Process:
         stalled: Stopped (SIGSTOP): nothing runs, and what comes waits.
         wanted: Topics and patterns of the last subscribe(); none after unsubscribe().
         subscribed: The same, whether it was followed by unsubscribe() or not.
+        dialect: How it speaks, where it is another kind of client; None: ours.
     """
 
     def __init__(
@@ -52,10 +71,12 @@ class Process:
         world: Surroundings,
         *,
         seed: str,
+        dialect: Dialect | None = None,
     ) -> None:
         self.name = name
+        self.dialect = dialect
         self.settings = settings
-        self.member = Member(settings)
+        self.member: Member = _Watched(settings, world.watcher.coverage.edges)
         self.mailbox = Mailbox()
         self.world = world
         self.chance = random.Random(seed)  # noqa: S311  # a seed is to give the same run again
@@ -74,6 +95,7 @@ class Process:
         self._joins: dict[int, Call] = {}
         self._timer: float | None = None
         self._posted = 0.0
+        self._had = NO_PARTITIONS
         self._assignors = {a.name: a for a in settings.assignors}
 
     # --- time ------------------------------------------------------------------------------
@@ -157,12 +179,20 @@ class Process:
         now = self.world.agenda.now
         self.world.watcher.handled(self, event)
         owned = self.member.owned
-        for happened in (ev.Polled(at=self.user.last_poll()), event):
-            for effect in self.member.handle(happened, now):
-                self._carry_out(effect)
+        if isinstance(event, ev.Tick):
+            # Only then does the machine look at it; the product says so before every event.
+            self._give(ev.Polled(at=self.user.last_poll()), now)
+        self._give(event, now)
         if self.member.owned is not owned:
+            self._had = owned
             self.errands.disown(owned - self.member.owned)
         self._set_timer()
+
+    def _give(self, event: ev.Event, now: float) -> None:
+        state = self.member.state
+        for effect in self.member.handle(event, now):
+            self._carry_out(effect)
+        self.world.watcher.coverage.cells.add((state, type(event)))
 
     def _set_timer(self) -> None:
         """One timer is enough: it looks again when it goes off early."""
@@ -200,14 +230,20 @@ class Process:
                     self.soon(self.handle, ev.StepWithdrawn(step_id=step_id))
             case ef.SendJoin(token=token):
                 self._joins[token] = self._ask_node(
-                    effect, lambda a: ev.JoinAnswered(token=token, answer=a), JOIN_LANE
+                    self._translated(effect),
+                    lambda a: ev.JoinAnswered(token=token, answer=a),
+                    JOIN_LANE,
                 )
             case ef.AbortJoin(token=token):
                 call = self._joins.pop(token, None)
                 if call is not None:
                     self.world.network.abort(call)
             case ef.SendSync(token=token):
-                self._ask_node(effect, lambda a: ev.SyncAnswered(token=token, answer=a), JOIN_LANE)
+                self._ask_node(
+                    self._translated(effect),
+                    lambda a: ev.SyncAnswered(token=token, answer=self._understood(a)),
+                    JOIN_LANE,
+                )
             case ef.SendLeave(token=token):
                 self._ask_node(effect, lambda a: ev.LeaveAnswered(token=token, answer=a))
             case ef.SendFindCoordinator(token=token, request=request):
@@ -233,6 +269,20 @@ class Process:
                 self.user.wake_up()
             case _ as never:
                 assert_never(never)
+
+    def _translated(self, effect: ef.SendJoin | ef.SendSync) -> ef.SendJoin | ef.SendSync:
+        """As the kind of client says it that this one is."""
+        if self.dialect is None:
+            return effect
+        if isinstance(effect, ef.SendSync):
+            return replace(effect, request=self.dialect.sync(effect.request))
+        said = self.dialect.join(effect.request, self.member.generation, self._had)
+        return replace(effect, request=said)
+
+    def _understood(self, answer: _Synced) -> _Synced:
+        if self.dialect is None or isinstance(answer, RequestFailedError):
+            return answer
+        return self.dialect.synced(answer)
 
     def put(self, item: Item) -> None:
         """Leaves something for the user's thread."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 from kafka_coop.simulation import faults as ft
+from kafka_coop.simulation.dialects import HARMLESS, PEERS
 from kafka_coop.simulation.network import JOIN_LANE, MAIN_LANE
 from kafka_coop.simulation.user import UserHabits
 from kafka_coop.simulation.world import MemberPlan, Scenario, Timing
@@ -17,6 +19,11 @@ _STRATEGIES = (
     ("constrained-cooperative-sticky",),
     ("range",),
 )
+
+# Most of what goes wrong takes two or three members and a few incidents: short schedules find
+# more in a second. The long ones are for the rest.
+_GROUP_SIZES = (2, 2, 2, 2, 3, 3, 4, 5)
+_LENGTHS = ((1, 3), (2, 5), (3, 9), (6, 24))
 
 
 class _Dice:
@@ -32,7 +39,7 @@ class _Dice:
     def scenario(self) -> Scenario:
         draw = self.random
         topics = {t: draw.randint(1, 5) for t in _TOPICS[: draw.randint(1, 3)]}
-        members = self._members(draw.randint(2, 5))
+        members = self._members(draw.choice(_GROUP_SIZES))
         timing = self._timing()
         incidents = self._incidents(tuple(members), timing)
         return Scenario(
@@ -83,7 +90,7 @@ class _Dice:
     def _habits(self) -> UserHabits:
         draw = self.random
         return UserHabits(
-            poll_interval=draw.choice((0.2, 0.5, 0.9)),
+            poll_interval=draw.choice((0.3, 0.6, 0.9)),
             callback=draw.choice((0.0, 0.0, 0.0, 0.01, 0.3)),
             auto_commit_interval=draw.choice((0.3, 1.0, 1.0, None)),
             commit_timeout=draw.choice((1.0, 5.0)),
@@ -98,10 +105,10 @@ class _Dice:
                 incidents.append(ft.Incident(at=now, fault=ft.Start(member=member)))
                 now += self._gap(short=True)
         now += draw.choice((0.0, 0.3, 1.0))
-        for _ in range(draw.randint(4, 24)):
-            fault = self._fault(members, timing)
-            incidents.append(ft.Incident(at=round(now, 4), fault=fault))
-            now += self._gap()
+        for _ in range(draw.randint(*draw.choice(_LENGTHS))):
+            for fault in self._fault(members, timing):
+                incidents.append(ft.Incident(at=round(now, 4), fault=fault))
+                now += self._gap()
         return tuple(incidents)
 
     def _gap(self, *, short: bool = False) -> float:
@@ -110,10 +117,10 @@ class _Dice:
         most = draw.choice((0.0, 0.002, 0.01, 0.05) if short else (0.003, 0.02, 0.1, 0.6, 1.5))
         return most * draw.random()
 
-    def _fault(self, members: tuple[str, ...], timing: Timing) -> ft.Fault:
+    def _fault(self, members: tuple[str, ...], timing: Timing) -> tuple[ft.Fault, ...]:
         makers, weights = zip(*_FAULTS, strict=True)
         maker: _Maker = self.random.choices(makers, weights)[0]
-        return maker(self, self.random.choice(members), timing)
+        return (maker(self, self.random.choice(members), timing),)
 
     def while_(self, *limits: float) -> float:
         """A duration around one of these limits: just below, just above, or far below."""
@@ -172,6 +179,50 @@ _FAULTS: tuple[tuple[_Maker, float], ...] = (
 )
 
 
+_RANGE, _BOTH, _COOPERATIVE = ("range",), ("range", "cooperative-sticky"), ("cooperative-sticky",)
+_UPGRADES = (
+    (_RANGE, _BOTH),
+    (_BOTH, _COOPERATIVE),
+    (_COOPERATIVE, _BOTH),
+    (_BOTH, _RANGE),
+)
+"""The bounces of an upgrade (KIP-429) and of a downgrade; every pair shares a strategy."""
+
+
+class _MixedDice(_Dice):
+    """Groups of several kinds of clients, some in the middle of an upgrade or a downgrade."""
+
+    def _members(self, count: int) -> dict[str, MemberPlan]:
+        members = super()._members(count)
+        self.bounce = self.random.choice(_UPGRADES) if self.chance(0.4) else None
+        alike = self.random.choice((_RANGE, _COOPERATIVE, _COOPERATIVE))
+        return {
+            name: replace(
+                plan,
+                strategies=alike if self.bounce is None else self.bounce[0],
+                client=self._client(),
+            )
+            for name, plan in members.items()
+        }
+
+    def _client(self) -> str:
+        if self.bounce is not None:
+            return self.random.choice(("", "java"))  # the others refuse two strategies
+        return self.random.choice(("", "", *PEERS, *HARMLESS))
+
+    def _fault(self, members: tuple[str, ...], timing: Timing) -> tuple[ft.Fault, ...]:
+        if self.bounce is None or not self.chance(0.4):
+            return super()._fault(members, timing)
+        member = self.random.choice(members)
+        gone = ft.Close(member=member) if self.chance(0.8) else ft.Crash(member=member)
+        again = ft.Redeploy(member=member, strategies=self.bounce[1])
+        return gone, again, ft.Start(member=member)
+
+
+_EVERY_FIFTH = 5
+
+
 def random_scenario(seed: int) -> Scenario:
-    """The scenario of a seed: always the same one."""
-    return _Dice(seed).scenario()
+    """The scenario of a seed: always the same one. Every fifth is a mixed group."""
+    mixed = seed % _EVERY_FIFTH == _EVERY_FIFTH - 1
+    return (_MixedDice(seed) if mixed else _Dice(seed)).scenario()

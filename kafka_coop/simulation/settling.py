@@ -18,7 +18,7 @@ from kafka_coop.types import TopicPartition
 _STEP = 0.25
 """Virtual seconds between two looks."""
 
-_REST = 1.5
+_REST = 1.2
 """Heartbeat intervals of calm after which nobody has anything left to tell the others."""
 
 _JOIN_GRACE = 5.0
@@ -59,6 +59,7 @@ def settle(world: World) -> tuple[float, int]:
     rest = _REST * (timing.heartbeat or 1.0)
     while True:
         world.run_until(world.agenda.now + _STEP)
+        world.make_up_for_unseen_changes()
         now = world.agenda.now
         if (present := _generation(world)) != generation or (why := unsettled(world)):
             generation, calm_since, settled_at = present, now, now
@@ -101,32 +102,36 @@ def _misplaced(world: World, wanted: dict[TopicPartition, list[str]]) -> str:
 
 
 def _restless(world: World) -> str:
-    group = world.cluster.coordinator.group(GROUP)
-    if group is None or group.state in (GroupState.STABLE, GroupState.EMPTY):
+    state = world.cluster.coordinator.state(GROUP)
+    if state in (None, GroupState.STABLE, GroupState.EMPTY):
         return ""
-    return f"the group is {group.state.value}"
+    return f"the group is {state.value}"
 
 
 def _not_at_rest(process: Process) -> str:
     member, user = process.member, process.user
     now = process.world.agenda.now
     at_rest = State.STABLE if any(process.wanted) else State.UNSUBSCRIBED
-    reasons = {
-        "is closing": user.closing,
-        f"is {member.state.name}": member.state is not at_rest,
-        "has news for its user": user.owned != set(member.owned),
-        "does not know where to start": user.owned != user.positions.keys(),
-        "has no lease": bool(user.owned) and process.mailbox.lease_until <= now,
-    }
-    return next((reason for reason, holds in reasons.items() if holds), "")
+    if user.closing:
+        return "is closing"
+    if member.state is not at_rest:
+        return f"is {member.state.name}"
+    if user.owned != set(member.owned):
+        return "has news for its user"
+    if user.owned != user.positions.keys():
+        return "does not know where to start"
+    if user.owned and process.mailbox.lease_until <= now:
+        return "has no lease"
+    return ""
 
 
 def _wanted_topics(world: World, process: Process) -> set[str]:
+    if process.dialect is not None and process.dialect.malice is not None:
+        return set()  # what it wants, nobody can know
     names, patterns = process.wanted
     existing = world.cluster.topics.names()
     return {t for t in existing if t in names or any(re.match(p, t) for p in patterns)}
 
 
 def _generation(world: World) -> int:
-    group = world.cluster.coordinator.group(GROUP)
-    return 0 if group is None else group.generation
+    return world.cluster.coordinator.generation(GROUP)

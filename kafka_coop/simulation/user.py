@@ -179,8 +179,10 @@ class User:
             return
         watcher = process.world.watcher
         if now >= process.mailbox.lease_until:
-            watcher.held_back(process)
-            return
+            if process.dialect is None:
+                watcher.held_back(process)
+                return
+            watcher.unleased(process)
         for partition, position in self.positions.items():
             until = position + _RECORDS_PER_POLL
             watcher.delivering(process, partition, until)

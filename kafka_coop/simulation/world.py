@@ -4,7 +4,9 @@ Static members come back with the subscription they went with. The coordinator s
 for one that returns within its session, whatever it subscribes to now (KIP-345): another
 subscription would take effect with the next round, whenever that is. For the same reason a
 change of topics may go unseen while a static leader restarts: its new process is told to lead,
-but not for which topics the plan in force was made. After such a run somebody asks for a round.
+but not for which topics the plan in force was made. So may a change of a static member's
+subscription, where the coordinator fails over before the round that it began is in the log.
+After such a run somebody asks for a round.
 
 A run is a function of its `Scenario` alone. It goes through the incidents, then everything
 heals, then the group has a stated time and number of rounds to settle (`settling`).
@@ -13,16 +15,18 @@ heals, then the group has a stated time and number of rounds to settle (`settlin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import assert_never
 
 from kafka_coop.assignors import resolve
 from kafka_coop.membership.settings import MemberSettings
+from kafka_coop.membership.states import State
 from kafka_coop.protocol.messages import Response
 from kafka_coop.simulation import faults as ft
 from kafka_coop.simulation.agenda import Agenda
 from kafka_coop.simulation.cluster import SimulatedCluster
+from kafka_coop.simulation.dialects import DIALECTS
 from kafka_coop.simulation.invariants import Watcher
 from kafka_coop.simulation.journal import Departure, MemberRemoved
 from kafka_coop.simulation.network import Call, Network
@@ -42,12 +46,14 @@ class MemberPlan:
     Attributes:
         topics, patterns: What each of its processes subscribes to when it starts.
         strategies: Their names, most preferred first.
+        client: What kind of client it is, in `dialects`; empty: ours.
     """
 
     topics: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
     strategies: tuple[str, ...] = ("cooperative-sticky",)
     instance_id: str | None = None
+    client: str = ""
     habits: UserHabits = field(default_factory=UserHabits)
 
 
@@ -117,24 +123,31 @@ class World:
             trace=trace,
         )
         self.processes: dict[str, Process] = {}
+        self._plans = dict(scenario.members)
         self._by_name: dict[str, Process] = {}
         self._starts = 0
-        self._topics_changed = False
+        self._plan_may_be_old = False
+        self._made_up_for = 0
         for incident in scenario.incidents:
             self.agenda.at(incident.at, self._happen, incident.fault)
 
     def run_until(self, time: float) -> None:
         """Lets everything happen that is due up to ``time``."""
         agenda, cluster = self.agenda, self.cluster
+        never = float("inf")
+        broker, seen = never, -1
         while True:
+            # To ask for the deadline costs as much as a step: only where it may have moved.
+            if cluster.changes != seen:
+                seen, deadline = cluster.changes, cluster.next_deadline()
+                broker = never if deadline is None else deadline
             rest = agenda.next_time()
-            broker = cluster.next_deadline()
-            if broker is not None and (rest is None or broker <= rest):
-                if broker > time:
+            if broker <= rest:
+                if broker > time or broker == never:
                     break
                 agenda.now = max(broker, agenda.now)
                 self.network.deliver(cluster.advance(agenda.now))
-            elif rest is not None and rest <= time:
+            elif rest <= time:
                 agenda.step()
             else:
                 break
@@ -148,10 +161,12 @@ class World:
     def _happen(self, fault: ft.Fault) -> None:  # noqa: C901, PLR0912  # one case a fault
         if self.surroundings.trace is not None:
             self.surroundings.tell("*", str(fault))
-        self._topics_changed |= isinstance(fault, ft.GrowTopic | ft.DeleteTopic | ft.CreateTopic)
+        self._plan_may_be_old |= isinstance(fault, ft.GrowTopic | ft.DeleteTopic | ft.CreateTopic)
         match fault:
             case ft.Start(member=member):
                 self._start(member)
+            case ft.Redeploy(member=member, strategies=strategies):
+                self._plans[member] = replace(self._plans[member], strategies=strategies)
             case ft.GrowTopic(topic=topic, by=by):
                 if count := self.cluster.topics.partitions(topic):
                     self.cluster.topics.grow(topic, count + by)
@@ -190,9 +205,11 @@ class World:
             case ft.SlowAssignor(seconds=seconds):
                 process.assignor_time = seconds
             case ft.Resubscribe(topics=topics, patterns=patterns):
-                if process.settings.instance_id is not None and not any(process.wanted):
+                static = process.settings.instance_id is not None
+                if static and not any(process.wanted):
                     process.subscribe(*process.subscribed)
                 else:
+                    self._plan_may_be_old |= static
                     process.subscribe(topics, patterns)
             case ft.Unsubscribe():
                 process.unsubscribe()
@@ -217,7 +234,7 @@ class World:
         former = self.processes.get(member)
         if former is not None and former.alive:
             return
-        plan, timing = self.scenario.members[member], self.scenario.timing
+        plan, timing = self._plans[member], self.scenario.timing
         self._starts += 1
         settings = MemberSettings(
             group_id=GROUP,
@@ -240,6 +257,7 @@ class World:
             plan.habits,
             self.surroundings,
             seed=f"{self.scenario.seed}/{member}/{self._starts}",
+            dialect=DIALECTS[plan.client] if plan.client else None,
         )
         self.processes[member] = self._by_name[process.name] = process
         if former is not None and plan.instance_id is not None:
@@ -290,14 +308,22 @@ class World:
             process.resume()
             process.assignor_time = 0.001
             process.user.callback_time = 0.0
-        self._make_up_for_unseen_changes()
 
-    def _make_up_for_unseen_changes(self) -> None:
-        replaced = any(
+    def make_up_for_unseen_changes(self) -> None:
+        """Somebody asks for a round, where static members came back and a change may be unseen.
+
+        Nobody does before all have joined: a wish for a round ends with the next JoinGroup.
+        """
+        if not self._plan_may_be_old:
+            return
+        wanting = [p for p in self.processes.values() if p.alive and any(p.wanted)]
+        if any(p.member.state is not State.STABLE for p in wanting):
+            return
+        replaced = sum(
             isinstance(event, MemberRemoved) and event.cause is Departure.REPLACED
             for event in self.cluster.coordinator.journal(GROUP)
         )
-        if replaced and self._topics_changed:
-            for process in self.processes.values():
-                if process.alive and any(process.wanted):
-                    process.enforce_rebalance()
+        if replaced > self._made_up_for:
+            self._made_up_for = replaced
+            for process in wanting:
+                process.enforce_rebalance()

