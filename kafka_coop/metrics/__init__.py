@@ -2,8 +2,8 @@
 
 `member` is what a consumer calls; `families` declares what is counted as it happens, `scrape`
 what is read when Prometheus asks, `librdkafka` what librdkafka's statistics say; `collector` ties
-all to a registry, and `serving` serves it; `log` writes one event a rebalance. ``docs/METRICS.md``
-says what each metric means.
+all to a registry, and `serving` serves it; `log` writes one event a rebalance.
+``docs/METRICS.md`` says what each metric means.
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ def test_a_member_of_a_client_that_sends_no_generation_shares_the_group() -> Non
     assert len(group.members["a"].owned) == len(group.members["b"].owned) == 3
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", known_names())
 def test_who_drains_is_relieved_in_two_rounds_and_nothing_else_moves(strategy: str) -> None:
     group = Group(strategy, {"t": 12, "u": 3})
     group.members = {m: Subscription(topics=("t", "u")) for m in ("a", "b", "c")}

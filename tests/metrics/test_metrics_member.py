@@ -273,7 +273,9 @@ def test_the_leader_counts_its_moves_and_what_nobody_owned_meanwhile() -> None:
 
     def led(at: float, plan: PlanFigures | None) -> None:
         member.rebalance(
-            RebalanceRecord(group_id="g", client_id="c", plan=plan, planned_at=at if plan else None)
+            RebalanceRecord(
+                group_id="g", client_id="c", plan=plan, planned_at=None if plan is None else at
+            )
         )
 
     led(10.0, PlanFigures(partitions=8, moved=3, fewest=2, withheld=3))

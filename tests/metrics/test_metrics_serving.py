@@ -160,7 +160,8 @@ def test_all_metrics_of_a_consumer_are_served_also_as_openmetrics(consumer: Coop
     assert consumer.registry.get_sample_value(up, broker) == 1
     with serve([consumer, Stub(WELL)], 0, host="127.0.0.1") as server:
         _, text = get(server, "/metrics", "application/openmetrics-text; version=1.0.0")
-        names = {family.name for family in text_string_to_metric_families(text)}  # type: ignore[no-untyped-call]
+        families = text_string_to_metric_families(text)  # type: ignore[no-untyped-call]
+        names = {family.name for family in families}
         assert {"kafka_coop_assigned_partitions", "kafka_coop_rebalance_rounds"} <= names
 
 

@@ -1,0 +1,61 @@
+"""docker-compose.observe.yml, Prometheus' settings and Grafana's provisioning fit together."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+
+
+def loaded(path: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((ROOT / path).read_text())
+    return found
+
+
+SERVICES = loaded("docker-compose.observe.yml")["services"]
+
+
+def mounts() -> dict[str, Path]:
+    """Path in a container -> path here."""
+    pairs = [v.split(":") for s in SERVICES.values() for v in s.get("volumes", ())]
+    return {inside: ROOT / outside for outside, inside, *_ in pairs}
+
+
+def test_what_is_mounted_is_there() -> None:
+    assert all(path.is_dir() for path in mounts().values())
+
+
+def test_prometheus_scrapes_the_services_port() -> None:
+    (job,) = loaded("prometheus/prometheus.yml")["scrape_configs"]
+    (found,) = job["dns_sd_configs"]
+    (name,) = found["names"]
+    service = SERVICES[name]
+    assert str(found["port"]) in service["expose"]
+    assert service["environment"]["METRICS_PORT"] == found["port"]
+    rules = loaded("prometheus/prometheus.yml")["rule_files"]
+    assert all((mounts()["/etc/prometheus"] / rule).is_file() for rule in rules)
+
+
+def test_grafana_finds_the_dashboards_and_prometheus() -> None:
+    (provider,) = loaded("grafana/provisioning/dashboards/kafka_coop.yaml")["providers"]
+    assert list(mounts()[provider["options"]["path"]].glob("*.json"))
+    (source,) = loaded("grafana/provisioning/datasources/prometheus.yaml")["datasources"]
+    assert source["url"].split("//")[1].split(":")[0] in SERVICES
+
+
+def test_services_are_told_all_that_the_examples_need() -> None:
+    for service in SERVICES.values():
+        script = service.get("command", ["", ""])[1]
+        if not script:
+            continue
+        needed = {
+            node.slice.value
+            for node in ast.walk(ast.parse((ROOT / script).read_text()))
+            if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)
+        }
+        assert needed == {"BOOTSTRAP_SERVERS"}
+        assert needed <= service["environment"].keys()
