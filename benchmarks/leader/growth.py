@@ -99,6 +99,6 @@ def plot(points: list[Point], path: Path) -> None:
             label="n log n",
         )
         axes.set(xscale="log", yscale="log", xlabel=growing, ylabel="ms")
-        axes.legend()
+        axes.legend(loc="upper left")
     figure.savefig(path)
     plt.close(figure)

@@ -118,6 +118,6 @@ def plot(lines: Sequence[Line], path: Path) -> None:
     axes.set_xlabel(
         "ms: all subscriptions' bytes in, all assignments' bytes out; shorter is better"
     )
-    axes.legend()
+    axes.legend(loc="upper right")
     figure.savefig(path)
     plt.close(figure)

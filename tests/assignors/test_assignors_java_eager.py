@@ -70,14 +70,14 @@ def assert_same_bytes(java: JavaPeer, name: str, cluster: Cluster, group: Group)
 
 @pytest.mark.parametrize("name", ["range", "roundrobin"])
 @given(world=groups())
-@settings(max_examples=300)
+@settings(max_examples=200)
 def test_the_bytes_are_javas(java: JavaPeer, name: str, world: tuple[Cluster, Group]) -> None:
     assert_same_bytes(java, name, *world)
 
 
 @pytest.mark.parametrize("name", ["range", "roundrobin"])
 @given(world=groups(racks=True))
-@settings(max_examples=500)
+@settings(max_examples=300)
 def test_the_bytes_are_javas_in_racks(
     java: JavaPeer, name: str, world: tuple[Cluster, Group]
 ) -> None:
