@@ -23,9 +23,10 @@ import matplotlib as mpl
 from pyspark.sql import SparkSession
 
 import kafka_coop.spark
-from examples.flight_delays.data import PARTITIONS, publish
-from examples.flight_delays.pipeline import Results, batch, start
 from kafka_coop.testing.local import LocalKafka
+
+from .data import PARTITIONS, publish
+from .pipeline import Results, batch, start
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt  # after its backend is chosen

@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from examples.flight_delays.data import FLIGHTS, WEATHER
+from .data import FLIGHTS, WEATHER
 
 HORIZON = "10 d"
 """How far apart in time the positions in the two topics may be. Records further behind are not

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kafka_coop.assignors import resolve
+from kafka_coop.assignors.plan import Plan as AssignedColumns
 from kafka_coop.assignors.snapshot import Snapshot, SnapshotGroup
 from kafka_coop.protocol.assignment import encode_assignments
 from kafka_coop.simulation.planner.incidents import Fates, Incident, Kind
@@ -384,14 +385,14 @@ class CoarseGroup:
         }
         snapshot = Snapshot(self._cluster, subscriptions)
         plan = self._strategy.assign(self._cluster, SnapshotGroup(snapshot, {}))
-        index = plan.owner if hasattr(plan, "owner") else None
-        assert index is not None, "built-in strategies answer with columns"
+        assert isinstance(plan, AssignedColumns), "built-in strategies answer with columns"
         topics = len(self._topics) * (len(self._topics[0]) + 2)
         self.record_bytes = max(
             self.record_bytes,
-            sum(map(len, encode_assignments(plan).values())) * 2 + topics * members.size,
+            sum(map(len, encode_assignments(plan.sets(), [b""] * members.size))) * 2
+            + topics * members.size,
         )
-        target: Ints = members[index]
+        target: Ints = members[plan.owner]
         return target
 
     def _claims(self, members: Ints) -> list[Partitions]:

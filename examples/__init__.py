@@ -1,1 +1,0 @@
-"""Examples: each folder is one, and runs as a module."""
