@@ -402,6 +402,10 @@ class GroupCoordinator:
         group = self._rebalancer.groups.get(group_id)
         return None if group is None else group.state
 
+    def deadlines(self) -> tuple[tuple[str, float], ...]:
+        """Every timer that runs, with its deadline, sorted."""
+        return self._timers.running()
+
     def journal(self, group_id: str) -> tuple[GroupEvent, ...]:
         """All that happened to the group, across failovers, in order."""
         return tuple(self._rebalancer.journals.get(group_id, ()))

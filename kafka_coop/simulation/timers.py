@@ -70,6 +70,10 @@ class Timers(Generic[TimerT]):
         del self._live[timer]
         return entry.deadline, timer
 
+    def running(self) -> tuple[tuple[str, float], ...]:
+        """Every timer that is set, as text, with its deadline, sorted."""
+        return tuple(sorted((repr(timer), entry.deadline) for timer, entry in self._live.items()))
+
     def clear(self) -> None:
         """Forgets every timer."""
         self._heap.clear()

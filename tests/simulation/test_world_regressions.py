@@ -165,9 +165,26 @@ def evicted_and_unsubscribed() -> Scenario:
     )
 
 
+def a_static_subscription_is_lost_with_the_coordinator() -> Scenario:
+    """Nobody asked for the round that its change had begun, and that was not in the log."""
+    return scenario(
+        2958,
+        {"m1": MemberPlan(topics=("gamma",), strategies=("range",), instance_id="i1")},
+        (0.0, ft.Start(member="m1")),
+        (1.8664, ft.Resubscribe(member="m1", topics=("beta", "gamma"))),
+        (1.8853, ft.Unsubscribe(member="m1")),
+        (1.8892, ft.MoveCoordinator(to=None)),
+        (3.2326, ft.Resubscribe(member="m1", topics=("alpha",))),
+        timing=Timing(session=5.0, initial_delay=0.1, latency=(0.0005, 0.02)),
+        topics={"beta": 1},
+        quiet_at=3.7523,
+    )
+
+
 @pytest.mark.parametrize(
     "make",
     [
+        a_static_subscription_is_lost_with_the_coordinator,
         evicted_and_unsubscribed,
         leaving_with_a_retry_pending,
         a_leader_takes_up_a_pattern,
