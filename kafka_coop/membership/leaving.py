@@ -81,6 +81,8 @@ class Leaving(MemberCore):
         if not self._final_offered:
             self._final_offered = True
             in_group = self.generation != NO_GENERATION and self.member_id != NO_MEMBER_ID
+            # Cut off for longer than the lease, the group may have gone on without our hearing.
+            in_group = in_group and now < self._pulse.lease_until
             auto_commit = self.settings.auto_commit and self._closing
             giving = revoke(self.owned, auto_commit=auto_commit) if in_group else self._losing()
             if giving.actions:

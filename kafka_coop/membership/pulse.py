@@ -88,6 +88,11 @@ class Pulse:
         return self._session_ends
 
     @property
+    def lease_until(self) -> float:
+        """From when on another member may own what we own."""
+        return self._lease
+
+    @property
     def announced(self) -> bool:
         """Whether a follow-up round is announced and has not begun."""
         return self._announced_at is not None

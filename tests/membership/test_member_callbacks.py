@@ -289,6 +289,14 @@ def test_close_after_the_group_went_on_loses() -> None:
     assert box.stands(State.CLOSED)
 
 
+def test_close_after_the_lease_ran_out_loses_what_another_may_own_by_now() -> None:
+    """Cut off from the coordinator: nobody says that the group went on, yet it may have."""
+    box = stable()
+    box.now += box.member.settings.session_timeout.total_seconds() + 1
+    box.handle(ev.Close())
+    assert box.actions() == lost_and_released(T01)
+
+
 def test_unsubscribe_revokes_without_a_commit_and_can_subscribe_again() -> None:
     box = stable()
     box.handle(ev.Unsubscribe())

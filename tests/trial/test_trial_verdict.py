@@ -8,8 +8,8 @@ import pytest
 
 from kafka_coop.testing.trial.journal import Event, Journal, read_journal
 from kafka_coop.testing.trial.report import report
-from kafka_coop.testing.trial.run import unowned
-from kafka_coop.testing.trial.verdict import Tenure, Verdict, judge
+from kafka_coop.testing.trial.run import Injected, blame, silences
+from kafka_coop.testing.trial.verdict import Verdict, judge
 
 
 def told(*lines: str) -> list[Event]:
@@ -78,13 +78,16 @@ def test_a_record_that_nobody_processed_is_lost() -> None:
     assert "lost: ((0, 1),) of 1" in str(found)
 
 
-def test_time_without_an_owner() -> None:
-    def held(start: int, end: int, partition: int = 0) -> Tenure:
-        return Tenure(
-            member="m", partition=partition, start=start, end=end, fenced=False, generation=1
-        )
-
-    assert unowned([held(8, 9), held(1, 3), held(2, 5), held(1, 9, 1)]) == [(5, 8)]
+def test_a_silence_is_blamed_on_what_fell_into_it() -> None:
+    journals = {
+        "a": told("R 1 0 0", "R 2 0 1", "R 30 0 4"),
+        "b": told("R 9 0 2", "R 20 0 3", "R 8 1 0", "R 28 1 1"),
+    }
+    gaps = silences(journals)
+    assert sorted(gaps) == [(1, 2), (2, 9), (8, 28), (9, 20), (20, 30)]
+    faults = [Injected(at=at, name="f", what="") for at in (5, 10, 29)]
+    blamed = blame(faults, gaps)
+    assert [round(f.silent * 1e9) for f in blamed] == [7, 20, 10]
 
 
 def test_a_journal_is_read_back_and_a_cut_line_left_out(tmp_path: Path) -> None:
@@ -122,7 +125,7 @@ def test_the_report_tells_what_was_and_what_was_lost() -> None:
         "transactions": False,
     }
     counts = dict.fromkeys(("produced", "processed", "repeated", "handovers", "lost"), 17)
-    faults = [{"name": "member killed", "unowned": s} for s in (1.0, 3.0, None)]
+    faults = [{"name": "member killed", "silent": s} for s in (1.0, 3.0, 0.5)]
     text = report(
         [
             {

@@ -13,6 +13,7 @@ the output differs from the input. `report.py` makes docs/RELIABILITY.md of the 
 from __future__ import annotations
 
 import argparse
+import bisect
 import heapq
 import itertools
 import json
@@ -23,7 +24,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -34,8 +35,9 @@ from kafka_coop.testing.cluster import KafkaCluster, wait_until
 from kafka_coop.testing.local import LocalKafka
 from kafka_coop.testing.trial.crew import Crew
 from kafka_coop.testing.trial.faults import FAULTS, Arena, draw
+from kafka_coop.testing.trial.journal import Event
 from kafka_coop.testing.trial.load import Load
-from kafka_coop.testing.trial.verdict import Tenure, judge
+from kafka_coop.testing.trial.verdict import judge
 
 _LOOK: Final = 0.5
 _PATIENCE: Final = timedelta(minutes=5)
@@ -50,7 +52,7 @@ class Plan:
     """What is to be done.
 
     Attributes:
-        faults: How many, in that time.
+        faults: How many, in that time; fewer where they take longer than half as much again.
         only: Names of `FAULTS`; empty: all.
         rate: Records a second.
     """
@@ -72,14 +74,13 @@ class Injected:
 
     Attributes:
         at: Monotonic nanoseconds.
-        unowned: Seconds that a partition was at most without an owner, from this fault on until
-            the next; None: never.
+        silent: The longest time between two records of one partition, in seconds.
     """
 
     at: int
     name: str
     what: str
-    unowned: float | None = None
+    silent: float = 0.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -183,7 +184,9 @@ def _torment(
     began, numbers = time.monotonic(), itertools.count()
     ends: list[tuple[float, int, Callable[[], object]]] = []
     injected: list[Injected] = []
-    while len(injected) < plan.faults:
+    # A machine that is too slow for the pace suffers fewer, rather than for hours.
+    last = began + 1.5 * plan.lasting.total_seconds()
+    while len(injected) < plan.faults and time.monotonic() < last:
         due = began + len(injected) * pace
         while ends and ends[0][0] <= max(due, time.monotonic()):
             _wait_until(ends[0][0])
@@ -286,33 +289,35 @@ def _judge(
     result.in_hand = sum("paused" in fault.name for fault in injected)
     # With transactions a kill between commit and journal leaves no line: the output is judged.
     result.lost = 0 if arena.output else len(verdict.lost)
-    gaps = list(unowned(arena.crew.tenures()))
-    moments = [fault.at for fault in injected[1:]] + [time.monotonic_ns()]
-    for fault, until in zip(injected, moments, strict=True):
-        longest = max((b - a for a, b in gaps if fault.at <= a < until), default=None)
-        result.faults.append(
-            Injected(
-                at=fault.at,
-                name=fault.name,
-                what=fault.what,
-                unowned=None if longest is None else longest / _NANO,
-            )
-        )
+    result.faults = blame(injected, silences(journals))
 
 
-def unowned(tenures: Sequence[Tenure]) -> list[tuple[int, int]]:
-    """When a partition had no owner between two: from and until."""
-    lines: dict[int, list[Tenure]] = {}
-    for tenure in sorted(tenures, key=lambda t: t.start):
-        lines.setdefault(tenure.partition, []).append(tenure)
-    found = []
-    for line in lines.values():
-        until = line[0].end
-        for tenure in line[1:]:
-            if tenure.start > until:
-                found.append((until, tenure.start))
-            until = max(until, tenure.end)
-    return found
+def silences(journals: Mapping[str, Sequence[Event]]) -> list[tuple[int, int]]:
+    """The times between two records of a partition, whoever processed them: from and until."""
+    lines: dict[int, list[int]] = {}
+    for events in journals.values():
+        for event in events:
+            if event.kind == "R":
+                lines.setdefault(event.partitions[0], []).append(event.at)
+    return [pair for line in lines.values() for pair in itertools.pairwise(sorted(line))]
+
+
+def blame(faults: Sequence[Injected], gaps: Sequence[tuple[int, int]]) -> list[Injected]:
+    """The faults, each with the longest silence that began at it or after it.
+
+    A silence is blamed on the first fault within it, else on the last before it.
+    """
+    moments = [fault.at for fault in faults]
+    longest = [0] * len(faults)
+    for start, end in gaps:
+        at = bisect.bisect_left(moments, start)
+        if at == len(moments) or moments[at] >= end:
+            at -= 1
+        if at >= 0:
+            longest[at] = max(longest[at], end - start)
+    return [
+        replace(fault, silent=worst / _NANO) for fault, worst in zip(faults, longest, strict=True)
+    ]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
