@@ -124,7 +124,7 @@ def test_a_violation_is_an_exit_status(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = SimpleNamespace(violated="I1", text="two owners", at=1.0)
-    monkeypatch.setattr("kafka_coop.simulation.check.run", lambda _scenario: bad)
+    monkeypatch.setattr("kafka_coop.simulation.check.run", lambda _scenario, coverage: bad)
     assert run(["simulate", "check", "--seeds", "1", "--jobs", "1"]) == Exit.NO
     assert capsys.readouterr().out.splitlines()[-1] == "1 schedules, 1 violations"
 

@@ -241,4 +241,4 @@ def test_the_group_in_one_line() -> None:
 
 def test_the_leaders_interval_is_said_once() -> None:
     text = described(settled("cooperative-sticky", {"t": 2}, TWO), 80)
-    assert text.count("every 100 ms") == 1
+    assert text.count("every 50 ms") == 1

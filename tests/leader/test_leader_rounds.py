@@ -40,6 +40,7 @@ class Group:
     generation: int = 0
     memories: dict[str, Assignor] = field(default_factory=dict)
     evicted: dict[str, Subscription] = field(default_factory=dict)
+    draining: set[str] = field(default_factory=set)
 
     @property
     def eager(self) -> bool:
@@ -52,6 +53,8 @@ class Group:
             memory = self.memories.setdefault(name, resolve(self.strategy))
             kept = NO_PARTITIONS if self.eager else sub.owned.only(sub.topics)
             said = memory.subscription_user_data(sub.topics)
+            if name in self.draining:
+                said = append_marks(said, SubscriptionMarks(draining=True))
             self.members[name] = replace(sub, owned=kept, user_data=said)
         sent = {m: encode_subscription(s) for m, s in self.members.items()}
         outcome = lead(self.strategy, self.cluster, sent)
@@ -185,14 +188,13 @@ def test_a_member_of_a_client_that_sends_no_generation_shares_the_group() -> Non
     assert len(group.members["a"].owned) == len(group.members["b"].owned) == 3
 
 
-@pytest.mark.parametrize("strategy", known_names())
+@pytest.mark.parametrize("strategy", sorted({*known_names()} - {"range", "roundrobin"}))
 def test_who_drains_is_relieved_in_two_rounds_and_nothing_else_moves(strategy: str) -> None:
     group = Group(strategy, {"t": 12, "u": 3})
     group.members = {m: Subscription(topics=("t", "u")) for m in ("a", "b", "c")}
     group.settle(most=3)
     before = {m: s.owned for m, s in group.members.items()}
-    drains = append_marks(group.members["a"].user_data, SubscriptionMarks(draining=True))
-    group.members["a"] = replace(group.members["a"], user_data=drains)
+    group.draining = {"a"}
     group.settle(most=2)
     assert not group.members["a"].owned
     assert not group.unowned()
