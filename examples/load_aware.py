@@ -53,16 +53,23 @@ def main() -> None:
         until(lambda: settled(members), members)
         show("by count:", members)
         heavy = members[0].owned[0]
-        for _ in range(3):
+        for _ in range(5):
             fill(config, "uploads", range(PARTITIONS), records=50, size=100)
             fill(config, "uploads", [heavy], records=50, size=1000)
-            until(lambda: not sum(m.work() for m in members), members)
+            consume(members, records=50 * (PARTITIONS + 1), seconds=1)
         before = [m.owned for m in members]
         members[0].consumer.enforce_rebalance("loads were measured")
         until(lambda: [m.owned for m in members] != before and settled(members), members)
         show(f"by load, {heavy} being heavy:", members)
         for member in members:
             member.consumer.close()
+
+
+def consume(members: list[Member], records: int, seconds: float) -> None:
+    """Consumes so many records, and takes so long at least: rates need time."""
+    begun, left = time.monotonic(), records
+    while left > 0 or time.monotonic() < begun + seconds:
+        left -= sum(m.work() for m in members)
 
 
 def settled(members: list[Member]) -> bool:

@@ -17,6 +17,9 @@ from typing import Literal, Protocol, TypeAlias
 
 from kafka_coop.types import Partitions, TopicPartition
 
+_LEAST_SECONDS = 1.0
+"""A burst at the beginning says nothing of the rate."""
+
 Unit: TypeAlias = Literal["records", "bytes"]
 
 
@@ -33,8 +36,8 @@ class LoadMeter:
     """Records or bytes a second and partition, averaged over the recent past.
 
     An average with weights that halve every `half_life`: what a partition got in the last
-    half-life counts as much as all before. A partition is measured from its first record on;
-    one that is not consumed any more is forgotten.
+    half-life counts as much as all before. A partition is known after a second, and forgotten
+    when the member owns it no more.
 
     Every member of a group must measure the same. Callable from any thread.
 
@@ -83,9 +86,9 @@ class LoadMeter:
                     self._fresh[at] = self._fresh.get(at, 0.0) + weight
 
     def __call__(self, owned: Partitions) -> dict[TopicPartition, float]:
-        """Units a second of those partitions that were measured for some time.
+        """Units a second of those partitions that were measured for a second at least.
 
-        A partition of which nothing came while others were measured is idle, not unknown.
+        A partition of which nothing came in that time is idle, not unknown.
         """
         with self._lock:
             for at in owned:
@@ -96,18 +99,16 @@ class LoadMeter:
                     self._seconds.pop(at, None)
                     self._fresh.pop(at, None)
             self._fold()
-            return {at: self._amounts[at] / s for at, s in self._seconds.items() if s > 0}
+            return {
+                at: self._amounts[at] / s for at, s in self._seconds.items() if s >= _LEAST_SECONDS
+            }
 
     def _fold(self) -> None:
-        """Ages what was counted. What is new was there from the last time on, or from its start."""
+        """Ages what was counted, and adds what is new, which came since the last time."""
         now = self._clock()
         passed, self._folded = now - self._folded, now
         kept = 0.5 ** (passed / self._half_life)
         for at in self._amounts.keys() | self._fresh.keys():
-            known = at in self._amounts
             self._amounts[at] = self._amounts.get(at, 0.0) * kept + self._fresh.get(at, 0.0)
-            self._seconds[at] = self._seconds.get(at, 0.0) * kept + (passed if known else 0.0)
-            if not known:
-                # What came before its first reading came in a time nobody measured.
-                self._amounts[at] = 0.0
+            self._seconds[at] = self._seconds.get(at, 0.0) * kept + passed
         self._fresh.clear()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import product
 
 import pytest
 from group_strategies import Group, seeded_group
@@ -183,19 +182,6 @@ def test_no_move_is_left_and_none_was_in_vain(world: Small) -> None:
             assert not world.ends(undone), f"{p} could as well have stayed"
 
 
-@given(small())
-@settings(max_examples=150)
-def test_the_moves_against_the_fewest_there_are(world: Small) -> None:
-    """By trying all plans. Greedy moves are no optimum: on these sizes one more at most."""
-    plan = planned(world)
-    assume(not near_a_boundary(world, plan))
-    before = world.owners()
-    able = [[m for m in world.group if p.topic in world.group[m].topics] for p in before]
-    ends = (dict(zip(before, choice, strict=True)) for choice in product(*able))
-    fewest = min(sum(other[p] != before[p] for p in before) for other in ends if world.ends(other))
-    assert fewest <= sum(plan[p] != before[p] for p in before) <= fewest + 1
-
-
 @given(world=small(), wobble=st.lists(st.floats(-1, 1), min_size=6, max_size=6))
 @settings(max_examples=200)
 def test_what_moved_does_not_come_back_while_loads_wobble(
@@ -215,6 +201,23 @@ def test_what_moved_does_not_come_back_while_loads_wobble(
     world.group = {m: replace(s, owned=owned[m]) for m, s in two.items()}
     again = planned(world, later)
     assert not {p for p in moved if again[p] == before[p]}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_partition_as_heavy_as_the_gap_does_not_swing(seed: int) -> None:
+    """59 and 39: moving the 19 would give 40 and 58, and the next wobble would take it back."""
+    rng = random.Random(seed)
+    cluster = Cluster(partitions={"t": 3})
+    group = {
+        m: Subscription(topics=("t",), owned=Partitions({"t": p}), generation=Generation(1))
+        for m, p in (("a", [0, 1]), ("b", [2]))
+    }
+    for _ in range(10):
+        loads = {
+            TopicPartition("t", p): c + rng.uniform(-0.4, 0.4) for p, c in enumerate((40, 19, 39))
+        }
+        plan = LoadAwareSticky(tolerance=0.1).assign(cluster, publishing(group, loads))
+        assert plan["b"].partitions == Partitions({"t": [2]})
 
 
 def test_within_the_tolerance_nothing_moves() -> None:

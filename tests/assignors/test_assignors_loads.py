@@ -83,6 +83,8 @@ def test_what_is_not_owned_any_more_is_forgotten() -> None:
     run(meter, clock, 10, p0=5, p1=5)
     assert meter(Partitions({"t": [1]})).keys() == {T1}
     assert meter(BOTH).keys() == {T1}, "and is measured anew"
+    clock.now += 10
+    assert meter(BOTH)[T0] == 0
 
 
 def test_errors_are_no_load() -> None:

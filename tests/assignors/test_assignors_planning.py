@@ -6,6 +6,7 @@ import doctest
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from group_strategies import Group, small_groups
@@ -62,6 +63,13 @@ def test_the_function_and_its_package_do_not_hide_each_other() -> None:
 
 def test_the_example_in_the_documentation() -> None:
     assert doctest.testmod(kafka_coop.planning).failed == 0
+
+
+def test_the_output_shown_in_the_documentation() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "ASSIGNORS.md").read_text()
+    group = {f"member-{i}": Subscription(topics=("orders",)) for i in range(3)}
+    now = plan("cooperative-sticky", {"orders": 12}, group)
+    assert str(now.join("member-3")) in text
 
 
 @pytest.mark.parametrize("name", COOPERATIVE)
