@@ -170,9 +170,10 @@ class RangeFetcher:
 
     def _take(self, messages: list[Message], stop: int) -> list[Message]:
         """The records of the range; moves on, and keeps what lies beyond."""
-        errors = list(map(Message.error, messages))
-        if errors.count(None) != len(errors):
-            first = next(n for n, error in enumerate(errors) if error is not None)
+        # By identity: a KafkaError compared with None raises.
+        errors = enumerate(map(Message.error, messages))
+        first = next((n for n, error in errors if error is not None), None)
+        if first is not None:
             return self._take_until_error(messages, first, stop)
         if not messages:
             return messages

@@ -185,7 +185,7 @@ class Holdings:
             offset, known = hold.position, hold.committed
             if known.offset is None or offset > known.offset:
                 found[of] = offset
-            elif known.run not in (self.run, self._inherited):
+            elif not self._is_ours(known):
                 found[of] = known.offset
         return found
 
@@ -199,10 +199,11 @@ class Holdings:
         return {
             of: hold.position
             for of, hold in self._held.items()
-            if of not in self._leaving
-            and hold.committed.run is not None
-            and hold.committed.run in (self.run, self._inherited)
+            if of not in self._leaving and self._is_ours(hold.committed)
         }
+
+    def _is_ours(self, committed: Committed) -> bool:
+        return committed.run is not None and committed.run in (self.run, self._inherited)
 
     def renew(self) -> bool:
         """A batch of this process is to be planned: all that it reads must be under its own claim.

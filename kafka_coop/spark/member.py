@@ -143,7 +143,7 @@ class Member:
         }
         if fresh:
             self._sent |= {of: (offset, run) for of, offset in fresh.items()}
-            with contextlib.suppress(KafkaException):  # what is not committed is tried again
+            with contextlib.suppress(KafkaException, RuntimeError):  # closed; else tried again
                 self._consumer.commit(offsets=_native(fresh, run))
 
     def commit_now(self, only: Iterable[TopicPartition] | None = None) -> None:
@@ -159,7 +159,7 @@ class Member:
             return
         try:
             answered = self._consumer.commit(offsets=_native(news, run), asynchronous=False)
-        except KafkaException as error:
+        except (KafkaException, RuntimeError) as error:  # the latter: closed meanwhile
             _LOG.warning("group %s: commit failed: %s", self._options.group, error)
             return
         with self.changed:
@@ -172,7 +172,7 @@ class Member:
             return {}
         try:
             answered = self._consumer.committed(asked, _OFFSETS_TIMEOUT)
-        except KafkaException as error:
+        except (KafkaException, RuntimeError) as error:
             self._last_error = str(error)
             return {}
         return {
@@ -185,8 +185,11 @@ class Member:
 
     @property
     def member_id(self) -> str:
-        """Empty before the first join."""
-        return self._consumer.memberid()
+        """Empty before the first join, and after the end."""
+        try:
+            return self._consumer.memberid()
+        except RuntimeError:
+            return ""
 
     def close(self) -> None:
         """Leaves the group; what a batch still reads is not committed. A second call waits."""

@@ -93,10 +93,12 @@ class Session:
             CheckpointError, DataLossError, MembershipError, OptionError, KafkaException
         """
         member = self._joined(start, durable=True)
-        self._settle(member, start)
-        member.raise_failure()
-        if self._drained or self._drains(member):
+        if self._drained:
             time.sleep(_CALM_PAUSE)
+            return start
+        member.raise_failure()
+        self._settle(member, start)
+        if self._drains(member):
             return start
         if not self._has_been_assigned or self._targets is not None:
             # Later what is held goes on while something new is being taken in.

@@ -123,6 +123,8 @@ class Query:
         try:
             with contextlib.suppress(QueryDiedError, EOFError, OSError):
                 self._batches()
+        except Exception as error:  # noqa: BLE001  # a task's: the query fails
+            self.failure = repr(error)
         finally:
             self._note_what_is_exposed()
             reader = self._reader

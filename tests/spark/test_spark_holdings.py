@@ -31,6 +31,13 @@ class Group:
     durable: set[int] = field(default_factory=set)
     end: int = 3
 
+    def read_plainly(self) -> None:
+        """A consumer that knows nothing of claims reads a record and commits."""
+        offset = self.committed.offset or 0
+        self.durable.add(offset)
+        self.committed = Committed(offset=offset + 1, run=None)
+        self.end = max(self.end, offset + 1)
+
 
 class Query:
     """A query: its checkpoint (`logged`, `durable`) outlives its process (`holdings`)."""
@@ -159,10 +166,13 @@ def test_nothing_is_skipped_whoever_goes_on(choices: list[int]) -> None:
     queries = [Query("a", group), Query("b", group)]
     for choice in choices:
         actions = [action for query in queries for action in query.actions()]
+        if group.owner is None:
+            actions.append(group.read_plainly)
         actions[choice % len(actions)]()
         group.end += choice % 2
         assert set(range(group.committed.offset or 0)) <= group.durable, "committed, not durable"
         owner = group.owner
         if owner is not None and owner.holdings is not None and not owner.holdings.busy([ONE]):
             position = owner.holdings.held[ONE].position
+            assert ONE in owner.holdings.ready(), f"{owner.name} does not claim what it has"
             assert set(range(position)) <= group.durable, f"{owner.name} goes on at {position}"

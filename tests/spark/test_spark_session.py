@@ -13,9 +13,11 @@ import confluent_kafka
 import pytest
 from confluent_kafka import Producer
 
+from kafka_coop import CoopConsumer
 from kafka_coop.spark.errors import DataLossError, MembershipError, OptionError
 from kafka_coop.spark.offsets import Range
 from kafka_coop.spark.options import stream_options
+from kafka_coop.spark.rendezvous import Rendezvous
 from kafka_coop.spark.session import Session
 from kafka_coop.testing import EmbeddedKafka
 from kafka_coop.testing.cluster import KafkaCluster, wait_until
@@ -203,6 +205,51 @@ def test_latest_is_latest_once(box: Box) -> None:
         0: Range(3, 5),
         1: Range(3, 5),
     }
+
+
+def test_a_plain_consumer_shares_the_group(box: Box) -> None:
+    """A partition goes to a `CoopConsumer`, which reads and commits, and comes back after it."""
+    session = box.session()
+    box.produce(5)
+    end = batch(session, {})
+    session.latest(end, limited=True)
+    settings = {
+        "bootstrap.servers": box.kafka.bootstrap_servers,
+        "group.id": f"group-{box.topic}",
+        "session.timeout.ms": 6000,
+    }
+    with CoopConsumer(settings) as plain:
+        plain.subscribe([box.topic])
+        deadline = time.monotonic() + 30
+        while not plain.assignment() and time.monotonic() < deadline:
+            plain.poll(0.05)
+            end = session.latest(end, limited=True)
+        (taken,) = plain.assignment()
+        box.produce(3)
+        records = plain.consume(3, 30)
+        assert [(r.partition(), r.offset()) for r in records] == [
+            (taken.partition, offset) for offset in (5, 6, 7)
+        ]
+        ours = batch(session, end)
+        assert ranges(ours) == {1 - taken.partition: Range(5, 8)}
+        plain.commit(asynchronous=False)
+    box.produce(1, taken.partition)
+    assert ranges(batch(session, ours)) == {taken.partition: Range(8, 9)}
+
+
+def test_who_was_drained_reads_no_more_and_has_left(box: Box) -> None:
+    first = box.session()
+    box.produce(5)
+    end = batch(first, {})
+    rendezvous = Rendezvous(end["id"])
+    rendezvous.ask()
+    assert first.latest(end, limited=True) == end
+    assert rendezvous.is_done()
+    rendezvous.clear()
+    box.produce(2)
+    assert first.latest(end, limited=True) == end
+    assert first.report() is not None
+    assert ranges(batch(box.session(), {})) == {0: Range(5, 7), 1: Range(5, 7)}
 
 
 def test_available_now_ends_where_the_logs_ended(box: Box) -> None:
