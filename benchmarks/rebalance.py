@@ -92,11 +92,11 @@ class Group:
         self._folder = folder
         self.processes: list[subprocess.Popen[bytes]] = []
 
-    def start(self, *, wait: bool = False) -> int:
+    def start(self, *options: str, wait: bool = False) -> int:
         number = len(self.processes)
         log = self._folder / f"{self._group}-{number}.log"
         arguments = [*self._command, self._group, self._topic, str(log)]
-        arguments += ["wait"] if wait else []
+        arguments += [*options, *(["wait"] if wait else [])]
         self.processes.append(subprocess.Popen(arguments, stderr=subprocess.DEVNULL))
         return number
 

@@ -1,10 +1,11 @@
 """One member of the rebalance benchmark, a process: logs every delivery to a file.
 
-    python -m benchmarks.rebalance_member CLIENT BOOTSTRAP GROUP TOPIC LOG [wait]
+    python -m benchmarks.rebalance_member CLIENT BOOTSTRAP GROUP TOPIC LOG [wait] [drain] [K=V…]
 
 Lines of the log: wall-clock nanoseconds, then ``r PARTITION OFFSET`` for a record, ``+ LIST`` and
 ``- LIST`` for callbacks. SIGTERM closes the consumer. With ``wait``, the consumer is made when
-SIGUSR1 comes: an interpreter that starts keeps a core busy, which is not the rebalance's cost.
+SIGUSR1 comes: an interpreter that starts keeps a core busy, which is not the rebalance's cost. With
+``drain`` it hands over before it closes. The rest is configuration.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ import confluent_kafka
 from kafka_coop.consumer import CoopConsumer
 
 
-def make(client: str, bootstrap: str, group: str) -> Any:
+def make(client: str, bootstrap: str, group: str, more: dict[str, str]) -> Any:
     config = {
         "bootstrap.servers": bootstrap,
         "group.id": group,
         "auto.offset.reset": "latest",
         "session.timeout.ms": 6000,
+        **more,
     }
     if client == "kafka_coop":
         return CoopConsumer(config)
@@ -46,7 +48,8 @@ class Log:
 
 
 def main() -> None:
-    client, bootstrap, group, topic, path, *wait = sys.argv[1:]
+    client, bootstrap, group, topic, path, *options = sys.argv[1:]
+    more = dict(option.split("=", 1) for option in options if "=" in option)
     stopped, go = threading.Event(), threading.Event()
     signal.signal(signal.SIGUSR1, lambda *_: go.set())
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
@@ -63,11 +66,14 @@ def main() -> None:
         if by_hand:
             consumer.incremental_unassign(partitions)
 
-    while wait and not go.is_set() and not stopped.is_set():
+    while "wait" in options and not go.is_set() and not stopped.is_set():
         go.wait(0.01)  # a signal's handler runs between two waits
-    consumer = make(client, bootstrap, group)
+    consumer = make(client, bootstrap, group, more)
     consumer.subscribe([topic], on_assign=on_assign, on_revoke=on_revoke)
-    while not stopped.is_set():
+    drains = "drain" in options
+    if drains:
+        signal.signal(signal.SIGTERM, lambda *_: consumer.drain())
+    while not (consumer.drained if drains else stopped.is_set()):
         message = consumer.poll(0.2)
         if message is not None and message.error() is None:
             log("r", f"{message.partition()} {message.offset()}")

@@ -12,6 +12,8 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,12 +23,12 @@ from prometheus_client import CollectorRegistry
 
 from kafka_coop import forks
 from kafka_coop.backend import clock
-from kafka_coop.backend.classic import ClassicBackend
-from kafka_coop.client import closing
 from kafka_coop.client.by_hand import ByHand, chosen_starts
+from kafka_coop.client.closing import PATIENCE, Closing, Draining
 from kafka_coop.client.commits import Commits
 from kafka_coop.client.handover import Callbacks, Handover
 from kafka_coop.client.health import Health, assess
+from kafka_coop.client.memberships import membership
 from kafka_coop.client.observer import LoggingObserver
 from kafka_coop.client.ownership import Ownership
 from kafka_coop.client.polling import CLOSED, FOREVER, Polling
@@ -34,14 +36,15 @@ from kafka_coop.client.positions import Positions
 from kafka_coop.client.subscribing import given_config, member_settings, split_topics
 from kafka_coop.config import parse
 from kafka_coop.errors import ConfigurationError
-from kafka_coop.fetching.fetcher import Fetcher
 from kafka_coop.fetching.group_metadata import encode_group_metadata
 from kafka_coop.kafka_errors import configuration_exception, coop_exception
 from kafka_coop.listener import CallbackListener, RebalanceCallback, RebalanceListener
 from kafka_coop.membership.failures import LOCAL_INVALID_ARG
+from kafka_coop.membership.settings import MemberSettings
 from kafka_coop.metrics.member import MemberMetrics
 from kafka_coop.metrics.scrape import MemberSnapshot
 from kafka_coop.partitions import PartitionResult, confluent, plain
+from kafka_coop.turns import TurnLock
 from kafka_coop.types import Assignor
 
 
@@ -75,44 +78,45 @@ class CoopConsumer:
         self._log = logging.getLogger("kafka_coop")
         self._unusable: str | None = None
         self._topics: tuple[str, ...] = ()
+        self._lock = TurnLock()
         try:
             self._config = parse(given_config(config, more, assignors), logger=logger)
             settings = member_settings(self._config, assignors)
-            self._metrics = MemberMetrics(
-                group_id=self._config.group_id,
-                client_id=self._config.client_id,
-                registry=registry,
-                snapshot=self._snapshot,
-                clock=clock.now,
-            )
+            with contextlib.ExitStack() as undo:
+                self._wire(settings, registry, logger, undo)
+                self._backend.start(self._handover.attend)
+                undo.pop_all()
         except ConfigurationError as error:
             raise configuration_exception(error) from None
-        with contextlib.ExitStack() as undo:
-            undo.callback(self._metrics.close)
-            self._fetcher = Fetcher(
-                self._metrics.librdkafka.listening(self._config.fetcher),
-                logger=logger,
-                prefetch=self._config.poll_prefetch,
-            )
-            undo.callback(self._fetcher.close)
-            try:
-                self._backend = ClassicBackend(
-                    self._config,
-                    settings,
-                    observer=LoggingObserver(self._metrics, self._log),
-                    logger=self._log,
-                )
-            except ConfigurationError as error:
-                raise configuration_exception(error) from None
-            self._wire()
-            self._backend.start()
-            undo.pop_all()
         forks.register(self)
 
-    def _wire(self) -> None:
+    def _wire(
+        self,
+        settings: MemberSettings,
+        registry: CollectorRegistry | None,
+        logger: Any | None,
+        undo: contextlib.ExitStack,
+    ) -> None:
+        self._metrics = MemberMetrics(
+            group_id=self._config.group_id,
+            client_id=self._config.client_id,
+            registry=registry,
+            snapshot=self._snapshot,
+            clock=clock.now,
+        )
+        undo.callback(self._metrics.close)
+        listening = self._metrics.librdkafka.listening(self._config.fetcher)
+        self._fetcher, self._backend = membership(
+            replace(self._config, fetcher=listening),
+            settings,
+            lock=self._lock,
+            observer=LoggingObserver(self._metrics, self._log),
+            log=self._log,
+            logger=logger,
+            undo=undo,
+        )
         self._mailbox = self._backend.mailbox
-        self._ownership = Ownership(self._fetcher, self._metrics)
-        self._lock = self._ownership.lock
+        self._ownership = Ownership(self._fetcher, self._metrics, self._lock)
         self._positions = Positions(self._ownership, self._fetcher)
         self._by_hand = ByHand(self._ownership, self._backend)
         self._commits = Commits(
@@ -128,6 +132,7 @@ class CoopConsumer:
             commits=self._commits,
             metrics=self._metrics,
         )
+        self._draining = Draining(self._ownership)
         self._polling = Polling(
             mailbox=self._mailbox,
             ownership=self._ownership,
@@ -176,6 +181,7 @@ class CoopConsumer:
             )
         self._handover.callbacks = self._bound(listener or CallbackListener(*given))
         self._topics = tuple(topics)
+        self._draining.stop()
         if topics:
             self._backend.subscribe(names, patterns)
         else:
@@ -246,8 +252,11 @@ class CoopConsumer:
         return self._polling.many(num_messages, _seconds(timeout))
 
     def __iter__(self) -> Iterator[Message]:
-        """Yields messages until the consumer is closed by another thread, or `poll` raises."""
-        while True:
+        """Yields messages until the consumer is drained, or closed by another thread.
+
+        Ends, too, with whatever `poll` raises.
+        """
+        while not self.drained:
             try:
                 message = self.poll(0.5)
             except RuntimeError:
@@ -510,34 +519,63 @@ class CoopConsumer:
 
     # --- the end ---------------------------------------------------------------------------
 
-    def close(self) -> None:
+    def drain(self, within: timedelta = timedelta(seconds=30)) -> None:
+        """Asks the group to take over what this consumer owns, and returns at once.
+
+        The consumer goes on: keep polling until `drained`, then `close`. Its partitions are
+        taken one round later, each by an owner that is ready to go on, so that none of them
+        lies idle. May be called from a signal handler. A second call can only shorten the time.
+
+        Where no strategy of ours leads the group, or every member drains, nobody takes over;
+        under an eager strategy, or with partitions assigned by hand, nothing would be gained,
+        and the consumer counts as drained at once.
+
+        Raises:
+            ValueError: ``within`` is negative.
+        """
+        self._require_usable()
+        self._draining.begin(self._backend, within, worth_it=bool(self._topics))
+
+    @property
+    def drained(self) -> bool:
+        """Whether `drain` was called and this consumer owns nothing any more, or time is up."""
+        return self._draining.over
+
+    def close(self, *, drain: timedelta | None = None) -> None:
         """Gives everything up and leaves the group at once.
 
         Calls on_revoke (or on_lost, where the group went on without us), commits what
-        auto-commit is due to commit, and sends LeaveGroup (static members do not). Wakes other
-        threads' `poll`. A second call does nothing.
+        auto-commit is due to commit, and sends LeaveGroup (static members do not, unless they
+        drained). Wakes other threads' `poll`. A second call does nothing.
+
+        Args:
+            drain: Hand over first, for so long at most, as `drain` does. What was delivered is
+                committed, callbacks run, but no record is delivered any more: a service that is
+                to go on until its partitions are taken calls `drain` and polls on.
 
         Raises:
+            ValueError: ``drain`` is negative.
             Exception: The first that a callback raised; the consumer is closed all the same.
         """
         self._require_outside_callbacks("close()")
         if self._unusable is not None or self._polling.closing:
             return
+        if drain is not None:
+            self.drain(drain)
         self._polling.closing = True
         self._polling.disturb(for_good=True)
         with self._polling.turn:
             self._polling.thread = threading.get_ident()
             try:
-                closing.leave(
-                    self._backend,
-                    self._handover,
-                    self._commits,
-                    commit_first=self._by_hand.active and self._config.auto_commit,
-                    logger=self._log,
-                )
+                leaving = Closing(self._backend, self._handover, self._commits, self._log)
+                if drain is not None:
+                    with self._lock:
+                        self._fetcher.hold(True)  # noqa: FBT003  # its only argument
+                    leaving.hand_over(self._draining)
+                leaving.leave(commit_first=self._by_hand.active and self._config.auto_commit)
             finally:
                 self._unusable = CLOSED
-                self._backend.stop(closing.PATIENCE)
+                self._backend.stop(PATIENCE)
                 with self._lock:
                     self._fetcher.close()
                 self._metrics.close()

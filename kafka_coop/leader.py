@@ -180,8 +180,8 @@ class _Decoded:
 
     Attributes:
         subscriptions: As decoded, user data without its marks.
-        planned: The same, but that members who drain subscribe to nothing: all they have is to
-            move away, and they get nothing new.
+        planned: The same, but that members who drain subscribe only to what nobody else does: all
+            that others can take is to move away, and they get nothing new.
         loads: What each member says its partitions cost, where it says so.
     """
 
@@ -193,7 +193,7 @@ class _Decoded:
 
 def _decode(members: Mapping[str, bytes], instance_ids: Mapping[str, str | None]) -> _Decoded:
     subscriptions: dict[str, Subscription] = {}
-    draining: dict[str, Subscription] = {}
+    draining: list[str] = []
     loads: dict[str, Mapping[TopicPartition, float]] = {}
     warnings: list[str] = []
     split = _SplitMarks()
@@ -215,15 +215,35 @@ def _decode(members: Mapping[str, bytes], instance_ids: Mapping[str, str | None]
         )
         subscriptions[member] = complete
         if marks.draining:
-            draining[member] = replace(complete, topics=())
+            draining.append(member)
         if marks.load:
             loads[member] = marks.load
     return _Decoded(
         subscriptions=subscriptions,
-        planned=subscriptions | draining,
+        planned=_relieved(subscriptions, draining) if draining else subscriptions,
         loads=loads,
         warnings=_at_most(warnings, _MOST_WARNINGS),
     )
+
+
+def _relieved(
+    subscriptions: Mapping[str, Subscription], draining: list[str]
+) -> dict[str, Subscription]:
+    """Those who drain take nothing that somebody else can take.
+
+    What nobody else subscribes to stays theirs. A group of which all members are about to leave
+    would else be left without owners, long before the first of them is gone.
+    """
+    staying = subscriptions.keys() - set(draining)
+    wanted = {topic for member in staying for topic in subscriptions[member].topics}
+    relieved = {
+        member: replace(
+            subscriptions[member],
+            topics=tuple(t for t in subscriptions[member].topics if t not in wanted),
+        )
+        for member in draining
+    }
+    return {**subscriptions, **relieved}
 
 
 class _SplitMarks(dict[bytes | None, tuple[bytes | None, SubscriptionMarks]]):

@@ -25,6 +25,7 @@ from kafka_coop.backend import clock
 from kafka_coop.backend.errand_runner import ErrandRunner
 from kafka_coop.backend.errands import Errand, Errands, Surroundings
 from kafka_coop.backend.futures import refused
+from kafka_coop.backend.interface import Observer
 from kafka_coop.backend.mailbox import Mailbox, TopicErrors
 from kafka_coop.backend.standing import Standing
 from kafka_coop.broker.pool import JOIN_LANE, Brokers
@@ -34,7 +35,6 @@ from kafka_coop.leader import lead
 from kafka_coop.membership import effects as ef
 from kafka_coop.membership import events as ev
 from kafka_coop.membership.member import Member
-from kafka_coop.membership.record import RebalanceRecord
 from kafka_coop.membership.settings import MemberSettings
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import (
@@ -45,22 +45,16 @@ from kafka_coop.protocol.messages import (
     Request,
     Response,
 )
-from kafka_coop.types import Generation, GroupMetadata, Partitions, TopicPartition
+from kafka_coop.types import (
+    Generation,
+    GroupMetadata,
+    Partitions,
+    RebalanceProtocol,
+    TopicPartition,
+)
+from kafka_coop.watchdog.guard import Guard
 
 T = TypeVar("T")
-
-
-class Observer:
-    """What the backend tells of its work. Called in the membership thread; must be quick."""
-
-    def rebalance(self, record: RebalanceRecord) -> None:
-        """A round ended."""
-
-    def heartbeat(self, latency: timedelta | None) -> None:
-        """A heartbeat was answered, or (None) was not."""
-
-    def commit(self, latency: timedelta, results: Mapping[TopicPartition, ErrorCode]) -> None:
-        """A commit ended."""
 
 
 class ClassicBackend:
@@ -96,14 +90,17 @@ class ClassicBackend:
         self._joins: dict[int, tuple[asyncio.Task[None], Node]] = {}
         self._assignors = {a.name: a for a in settings.assignors}
         self._identity = self._standing.identity
+        self._guard = Guard(config.connection, logger) if config.watchdog else None
         self._thread = threading.Thread(
             target=self._run, name=f"kafka-coop-{settings.group_id}", daemon=True
         )
 
     # --- any thread ------------------------------------------------------------------------
 
-    def start(self) -> None:
+    def start(self, attend: Callable[[], None]) -> None:  # noqa: ARG002  # polls attend to it
         """See `Backend.start`."""
+        if self._guard is not None:
+            self._guard.start()
         self._thread.start()
         self._ready.wait()
 
@@ -114,6 +111,13 @@ class ClassicBackend:
     def unsubscribe(self) -> None:
         """See `Backend.unsubscribe`."""
         self._post(ev.Unsubscribe())
+
+    def drain(self) -> bool:
+        """See `Backend.drain`."""
+        if self._settings.protocol is not RebalanceProtocol.COOPERATIVE:
+            return False
+        self._post(ev.Drain())
+        return True
 
     def enforce_rebalance(self, reason: str) -> None:
         """See `Backend.enforce_rebalance`."""
@@ -134,6 +138,9 @@ class ClassicBackend:
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """See `Backend.set_sasl_credentials`."""
         self._call(lambda: self._brokers.set_sasl_credentials(username, password))
+        if self._guard is not None:
+            guard = self._guard
+            self._call(lambda: guard.credentials(username, password))
 
     def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout: timedelta
@@ -164,6 +171,8 @@ class ClassicBackend:
         self._call(lambda: self._stopping.set() if self._stopping is not None else None)
         if self._thread.is_alive():
             self._thread.join(timeout.total_seconds())
+        if self._guard is not None:
+            self._guard.close()
 
     def _post(self, event: ev.Event) -> None:
         self._call(lambda: self._handle(event))
@@ -272,9 +281,13 @@ class ClassicBackend:
                 self._spawn(self._lead(effect))
             case ef.CoordinatorChanged(node=node):
                 self._standing.coordinator = node
+                if self._guard is not None:
+                    self._guard.coordinator(node)
                 self._standing.changed()
             case ef.IdentityChanged(metadata=metadata, commits_open=commits_open):
                 self._identity = self._standing.identity = metadata
+                if self._guard is not None:
+                    self._guard.identity(metadata)
                 self._standing.commits_open = commits_open
                 self._standing.changed()
             case ef.ExtendLease(until=until):
@@ -304,7 +317,8 @@ class ClassicBackend:
     def _ask_any(self, request: Request, event: Callable[[Any], ev.Event]) -> None:
         self._spawn(
             self._answer(
-                self._brokers.request_any(request, timeout=self._settings.request_timeout), event
+                lambda: self._brokers.request_any(request, timeout=self._settings.request_timeout),
+                event,
             )
         )
 
@@ -316,7 +330,7 @@ class ClassicBackend:
     ) -> asyncio.Task[None]:
         return self._spawn(
             self._answer(
-                self._brokers.request_node(
+                lambda: self._brokers.request_node(
                     effect.node, effect.request, lane=lane, timeout=effect.timeout
                 ),
                 event,
@@ -324,12 +338,15 @@ class ClassicBackend:
         )
 
     async def _answer(
-        self, asked: Coroutine[Any, Any, Response], event: Callable[[Any], ev.Event]
+        self, ask: Callable[[], Coroutine[Any, Any, Response]], event: Callable[[Any], ev.Event]
     ) -> None:
-        """Whatever comes of a request comes back to the machine as an event."""
+        """Whatever comes of a request comes back to the machine as an event.
+
+        It is begun in here: a task may be cancelled before it runs for the first time.
+        """
         answer: Response | RequestFailedError
         try:
-            answer = await asked
+            answer = await ask()
         except RequestFailedError as error:
             answer = error
         if isinstance(answer, ClusterMetadata):

@@ -51,6 +51,8 @@ class ErrandRunner:
     async def _obtain(self, wanted: Ask | Changed) -> Any:
         match wanted:
             case Ask(requests=requests):
+                if len(requests) == 1:
+                    return [await self._ask(*requests[0])]
                 return await asyncio.gather(*(self._ask(*request) for request in requests))
             case Changed(at_most=at_most):
                 return await self._standing.wait(at_most)

@@ -1,21 +1,35 @@
 """What the façade knows of a membership, whoever runs it.
 
-`classic` runs the state machine of `kafka_coop.membership` over connections of its own. A
-backend that leaves membership to librdkafka (KIP-848) has the same face.
+`classic` runs the state machine of `kafka_coop.membership` over connections of its own.
+`broker_assigned` leaves membership to librdkafka, and the assignment to the broker (KIP-848).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from datetime import timedelta
 from typing import Protocol
 
 from kafka_coop.backend.mailbox import Mailbox
 from kafka_coop.membership.events import StepDone
+from kafka_coop.membership.record import RebalanceRecord
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import FetchedOffset, OffsetAndMetadata
 from kafka_coop.types import Generation, GroupMetadata, Partitions, TopicPartition
+
+
+class Observer:
+    """What a backend tells of its work. Must be quick: the membership's thread calls it."""
+
+    def rebalance(self, record: RebalanceRecord) -> None:
+        """A round ended."""
+
+    def heartbeat(self, latency: timedelta | None) -> None:
+        """A heartbeat was answered, or (None) was not."""
+
+    def commit(self, latency: timedelta, results: Mapping[TopicPartition, ErrorCode]) -> None:
+        """A commit ended."""
 
 
 class Backend(Protocol):
@@ -23,14 +37,27 @@ class Backend(Protocol):
 
     mailbox: Mailbox
 
-    def start(self) -> None:
-        """Begins to run. Nothing is sent before something is asked for."""
+    def start(self, attend: Callable[[], None]) -> None:
+        """Begins to run. Nothing is sent before something is asked for.
+
+        ``attend`` carries out what is in the mailbox. A membership whose rebalances happen
+        inside poll calls it there; others leave that to whoever polls.
+        """
 
     def subscribe(self, topics: tuple[str, ...], patterns: tuple[str, ...]) -> None:
         """Wants these topics, by name or by regular expression, instead of all earlier ones."""
 
     def unsubscribe(self) -> None:
         """Wants no topic; leaves the group."""
+
+    def drain(self) -> bool:
+        """Asks the group to take over what this member owns, in rounds of its own.
+
+        Returns:
+            Whether that can be had. An eager round takes everything from everyone: there
+            nothing is gained by a round before the leave. A broker that assigns by itself
+            (KIP-848) knows no such wish.
+        """
 
     def enforce_rebalance(self, reason: str) -> None:
         """Asks the group for a round (KIP-568)."""

@@ -1,53 +1,117 @@
-"""Out of the group for good: what is under way ends, everything is given up, LeaveGroup."""
+"""The end of a membership: handed over first, if there is time, and then left for good.
+
+A plain leave ends what is under way, gives everything up and sends LeaveGroup. Its partitions
+have no owner from on_revoke until the others have heard of it and held a round. *Draining* turns
+that round: this member joins again with a mark that asks the leader to give what it owns to
+others, goes on owning it meanwhile, is relieved by cooperative rounds, and leaves when it owns
+nothing.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from datetime import timedelta
 
+from kafka_coop.backend import clock
 from kafka_coop.backend.interface import Backend
 from kafka_coop.client.commits import Commits
 from kafka_coop.client.handover import Handover
+from kafka_coop.client.ownership import Ownership
 from kafka_coop.kafka_errors import CoopException
 
 PATIENCE = timedelta(seconds=10)
 """For what closing waits for on the network; the user's callbacks take what they take."""
 
+_SLICE = 0.02
+"""Seconds between two looks at commits and callbacks while draining without polls."""
 
-def leave(
-    backend: Backend,
-    handover: Handover,
-    commits: Commits,
-    *,
-    commit_first: bool,
-    logger: logging.Logger,
-) -> None:
-    """Gives everything up, in order, and leaves; in the thread that closes.
 
-    ``commit_first`` commits what was assigned by hand, of which no step will tell.
+class Draining:
+    """A wish to hand over, and the time that it has.
 
-    Raises:
-        Exception: The first that a callback raised, once all is done.
+    A leader of another client, or a group all of whose members drain, relieves nobody. Then
+    time ends it.
     """
-    first: BaseException | None = None
-    if commit_first:
-        commits.commit_owned()
-    commits.finish(PATIENCE / 2)
-    backend.begin_close()
-    mailbox = backend.mailbox
-    deadline = time.monotonic() + PATIENCE.total_seconds()
-    while not mailbox.left or mailbox.items:
-        try:
-            if mailbox.items:
-                handover.attend()
+
+    def __init__(self, ownership: Ownership) -> None:
+        self._ownership = ownership
+        self._ends = float("inf")
+        self.begun = False
+
+    def begin(self, backend: Backend, within: timedelta, *, worth_it: bool) -> None:
+        """Asks the group, unless it was asked; a later call can only shorten the time.
+
+        Not ``worth_it`` where the group assigned nothing: then it is over at once.
+        """
+        if within < timedelta(0):
+            raise ValueError(f"a time to drain can't be negative: {within}")
+        possible = self.begun or (worth_it and backend.drain())
+        self.begun = True
+        ends = clock.now() + within.total_seconds()
+        self._ends = min(self._ends, ends) if possible else float("-inf")
+
+    def stop(self) -> None:
+        """The consumer begins anew."""
+        self.begun, self._ends = False, float("inf")
+
+    @property
+    def over(self) -> bool:
+        """Whether it was begun, and has reached its end."""
+        return self.begun and (not self._ownership.owned or clock.now() >= self._ends)
+
+
+class Closing:
+    """Leads a member out of its group, in the thread that closes."""
+
+    def __init__(
+        self, backend: Backend, handover: Handover, commits: Commits, logger: logging.Logger
+    ) -> None:
+        self._backend = backend
+        self._mailbox = backend.mailbox
+        self._handover = handover
+        self._commits = commits
+        self._log = logger
+        self._first: BaseException | None = None
+
+    def hand_over(self, draining: Draining) -> None:
+        """Waits until the draining is over. Callbacks and commits go on, records do not come."""
+        while not draining.over and not self._mailbox.left:
+            now = clock.now()
+            self._mailbox.last_poll = now
+            self._attempt(self._handover.attend)
+            self._attempt(lambda: self._commits.attend(now))  # noqa: B023  # called at once
+            self._mailbox.wait(_SLICE)
+
+    def leave(self, *, commit_first: bool) -> None:
+        """Gives everything up, in order, and leaves.
+
+        ``commit_first`` commits what was assigned by hand, of which no step will tell.
+
+        Raises:
+            Exception: The first that a callback raised, once all is done.
+        """
+        if commit_first:
+            self._commits.commit_owned()
+        self._commits.finish(PATIENCE / 2)
+        self._attempt(self._backend.begin_close)
+        deadline = time.monotonic() + PATIENCE.total_seconds()
+        while not self._mailbox.left or self._mailbox.items:
+            if self._mailbox.items:
+                self._attempt(self._handover.attend)
                 deadline = time.monotonic() + PATIENCE.total_seconds()
+            if time.monotonic() >= deadline:
+                break
+            self._mailbox.wait(0.1)
+        if self._first is not None:
+            raise self._first
+
+    def _attempt(self, what: Callable[[], None]) -> None:
+        """Leave first, then raise."""
+        try:
+            what()
         except CoopException as error:
-            logger.warning("while closing: %s", error)
-        except BaseException as error:  # noqa: BLE001  # leave first, then raise it
-            first = first or error
-        if time.monotonic() >= deadline:
-            break
-        mailbox.wait(0.1)
-    if first is not None:
-        raise first
+            self._log.warning("while closing: %s", error)
+        except BaseException as error:  # noqa: BLE001  # raised once we are out
+            self._first = self._first or error

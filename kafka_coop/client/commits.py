@@ -25,7 +25,7 @@ from kafka_coop.backend.interface import Backend
 from kafka_coop.client.ownership import Ownership
 from kafka_coop.config import ConsumerConfig
 from kafka_coop.errors import RequestFailedError
-from kafka_coop.fetching.fetcher import Fetcher
+from kafka_coop.fetching.interface import Fetching
 from kafka_coop.kafka_errors import commit_exception, coop_exception, exception_of, kafka_error
 from kafka_coop.membership.failures import LOCAL_INVALID_ARG, LOCAL_NO_OFFSET, failure_of_exception
 from kafka_coop.offsets.commits import first_error
@@ -63,7 +63,7 @@ class Commits:
         *,
         config: ConsumerConfig,
         ownership: Ownership,
-        fetcher: Fetcher,
+        fetcher: Fetching,
         backend: Backend,
         logger: logging.Logger,
     ) -> None:

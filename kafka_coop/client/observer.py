@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from datetime import timedelta
 
-from kafka_coop.backend.classic import Observer
+from kafka_coop.backend.interface import Observer
 from kafka_coop.membership.record import RebalanceRecord
 from kafka_coop.metrics.log import log_rebalance
 from kafka_coop.metrics.member import MemberMetrics
@@ -25,7 +25,7 @@ class LoggingObserver(Observer):
     def rebalance(self, record: RebalanceRecord) -> None:
         """Observes and logs the round."""
         self._metrics.rebalance(record)
-        if record.error is None:
+        if record.error is None and record.attempts:
             self._metrics.joined(record.join)
             self._metrics.synced(record.sync)
         log_rebalance(self._log, record)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from confluent_kafka import Message
 
 from kafka_coop.backend.mailbox import StartsFound
-from kafka_coop.fetching.fetcher import Fetcher
+from kafka_coop.fetching.interface import Fetching
 from kafka_coop.fetching.messages import error_message
 from kafka_coop.fetching.native import partition_of
 from kafka_coop.kafka_errors import coop_exception
@@ -43,11 +43,11 @@ class Ownership:
         starts_may_change: on_assign runs, and may still say where to start.
     """
 
-    def __init__(self, fetcher: Fetcher, metrics: MemberMetrics) -> None:
+    def __init__(self, fetcher: Fetching, metrics: MemberMetrics, lock: TurnLock) -> None:
         self.owned = NO_PARTITIONS
         self.errors: deque[Message] = deque()
         self.ledger = Ledger()
-        self.lock = TurnLock()
+        self.lock = lock
         self.starts_may_change = False
         self._fetcher = fetcher
         self._metrics = metrics

@@ -19,7 +19,7 @@ from kafka_coop.client.by_hand import ByHand
 from kafka_coop.client.commits import Commits
 from kafka_coop.client.handover import Handover
 from kafka_coop.client.ownership import Ownership
-from kafka_coop.fetching.fetcher import Fetcher
+from kafka_coop.fetching.interface import Fetching
 from kafka_coop.fetching.native import partition_of, position_at
 from kafka_coop.metrics.polls import PollClock
 from kafka_coop.protocol.messages import OffsetAndMetadata
@@ -64,7 +64,7 @@ class Polling:
         by_hand: ByHand,
         commits: Commits,
         handover: Handover,
-        fetcher: Fetcher,
+        fetcher: Fetching,
         times: PollClock,
     ) -> None:
         self.turn = threading.Lock()

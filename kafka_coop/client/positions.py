@@ -10,7 +10,7 @@ from confluent_kafka import OFFSET_INVALID, KafkaException
 
 from kafka_coop.backend.interface import Backend
 from kafka_coop.client.ownership import Ownership
-from kafka_coop.fetching.fetcher import Fetcher
+from kafka_coop.fetching.interface import Fetching
 from kafka_coop.metrics.scrape import MemberSnapshot, PartitionProgress
 from kafka_coop.partitions import offsets_of, plain, with_offsets
 from kafka_coop.protocol.messages import OffsetAndMetadata
@@ -20,7 +20,7 @@ from kafka_coop.types import Partitions
 class Positions:
     """Reads and moves the positions of the partitions owned. For any thread."""
 
-    def __init__(self, ownership: Ownership, fetcher: Fetcher) -> None:
+    def __init__(self, ownership: Ownership, fetcher: Fetching) -> None:
         self._ownership = ownership
         self._fetcher = fetcher
 

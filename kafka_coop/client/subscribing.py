@@ -68,6 +68,12 @@ def member_settings(config: ConsumerConfig, assignors: Iterable[Assignor] | None
     Raises:
         ConfigurationError: An assignor is none, or the strategies don't go together.
     """
+    if assignors is not None and config.group_protocol == "consumer":
+        raise ConfigurationError(
+            "assignors",
+            "assignors: with group.protocol=consumer the broker assigns: remove them, and name one "
+            "of the broker's in group.remote.assignor if need be, or use group.protocol=classic",
+        )
     chosen = tuple(assignors) if assignors is not None else tuple(map(resolve, config.strategies))
     for assignor in chosen:
         if not isinstance(assignor, Assignor):

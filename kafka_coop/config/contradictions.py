@@ -5,6 +5,7 @@ Every error names both keys, the one that the user wrote first.
 
 from __future__ import annotations
 
+from kafka_coop.config.known import CLASSIC_OWN
 from kafka_coop.config.values import Values
 from kafka_coop.errors import ConfigurationError
 
@@ -42,8 +43,15 @@ def _group(values: Values) -> None:
                 f"{name} is not supported with group.protocol=consumer, where the broker decides "
                 "it: remove it, or use group.protocol=classic",
             )
+        for name in filter(values.given, CLASSIC_OWN):
+            raise ConfigurationError(
+                name,
+                f"{name} has no meaning with group.protocol=consumer, where librdkafka is the "
+                "member: remove it, or use group.protocol=classic",
+            )
         return
     _not_less(values, "max.poll.interval.ms", "session.timeout.ms")
+    _watchdog(values)
     kind = "group.protocol.type"
     if values.text(kind) != "consumer":
         raise ConfigurationError(kind, f"{kind} must be 'consumer', which it is unless set")
@@ -54,6 +62,24 @@ def _group(values: Values) -> None:
             beat,
             f"{values.shown(beat)} must be less than {values.shown(session)}: "
             "a third of it at most",
+        )
+
+
+def _watchdog(values: Values) -> None:
+    watchdog = "coop.watchdog"
+    if not values.flag(watchdog):
+        return
+    if values.text("group.instance.id"):
+        raise ConfigurationError(
+            watchdog,
+            f"{watchdog} and group.instance.id exclude one another: a static member's group waits "
+            "session.timeout.ms for it to be restarted, a watchdog's does not. Remove one of them",
+        )
+    if values.given_value("oauth_cb") is not None:
+        raise ConfigurationError(
+            watchdog,
+            f"{watchdog} can't be had with oauth_cb: a process of its own can't call it. Use "
+            "sasl.oauthbearer.method=oidc, or remove one of them",
         )
 
 

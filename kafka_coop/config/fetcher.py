@@ -6,6 +6,8 @@ told ``group.id``: confluent-kafka demands one.
 ``max.poll.interval.ms`` is among the keys taken out. librdkafka enforces it by a timer that
 subscribe() starts, which is never called; a consumer that only assigns may poll as late as it
 likes. It is measured by the membership instead.
+
+With ``group.protocol=consumer`` (KIP-848) librdkafka is the member and gets these keys, too.
 """
 
 from __future__ import annotations
@@ -49,11 +51,13 @@ _BETTER_DEFAULTS = {"fetch.queue.backoff.ms": 10}
 
 def fetcher_config(values: Values, *, logger: Any | None) -> dict[str, Any]:
     """The configuration of the fetching `confluent_kafka.Consumer`. Secrets inside."""
-    taken_out = _MEMBERSHIP | _COMMITTING | {"logger"}
+    ours = values.choice("group.protocol") == "classic"
+    taken_out = _COMMITTING | {"logger"} | (_MEMBERSHIP if ours else frozenset())
     own = {
         key: value
         for key, value in values.raw.items()
         if key not in taken_out and not key.startswith(OWN_PREFIX)
     }
     logged = {} if logger is None else {"logger": logger}
-    return {**_BETTER_DEFAULTS, **own, **logged, **_FORCED}
+    theirs = {} if ours else {"group.protocol": "consumer"}
+    return {**_BETTER_DEFAULTS, **own, **logged, **_FORCED, **theirs}

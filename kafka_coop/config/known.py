@@ -16,7 +16,13 @@ from kafka_coop.errors import ConfigurationError
 
 OWN_PREFIX = "coop."
 
-OWN = (Property("coop.poll.prefetch", Role.CONSUMER, Kind.INTEGER, "500", limits=(0, 10_000)),)
+OWN = (
+    Property("coop.poll.prefetch", Role.CONSUMER, Kind.INTEGER, "500", limits=(0, 10_000)),
+    Property("coop.watchdog", Role.CONSUMER, Kind.BOOLEAN, "false", choices=("true", "false")),
+)
+
+CLASSIC_OWN = tuple(p.name for p in OWN)
+"""Those of ours that say how *our* member works; with KIP-848, librdkafka is the member."""
 
 CALLBACKS = ("error_cb", "stats_cb", "throttle_cb", "oauth_cb", "on_commit")
 

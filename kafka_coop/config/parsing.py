@@ -86,6 +86,7 @@ def parse(config: Mapping[str, Any], *, logger: Any | None = None) -> ConsumerCo
         retry_backoff=min(values.duration("retry.backoff.ms"), retry_backoff_max),
         retry_backoff_max=retry_backoff_max,
         poll_prefetch=values.integer("coop.poll.prefetch"),
+        watchdog=values.flag("coop.watchdog"),
         callbacks=Callbacks(
             **{name: values.given_value(name) for name in CALLBACKS}, logger=chosen_logger
         ),

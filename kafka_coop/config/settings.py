@@ -144,6 +144,8 @@ class ConsumerConfig:
     retry_backoff_max: timedelta = timedelta(seconds=1)
     poll_prefetch: int = 500
     """``coop.poll.prefetch``: how many records poll() takes from librdkafka at once."""
+    watchdog: bool = False
+    """``coop.watchdog``: a process of its own leaves for this member should its process die."""
     callbacks: Callbacks = field(default_factory=Callbacks)
     fetcher: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """What librdkafka is configured with; secrets inside."""

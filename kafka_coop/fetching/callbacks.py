@@ -39,11 +39,12 @@ class CallbackGuard:
             raised, self.raised = self.raised, None
             raise raised
 
-    def _wrap(self, callback: Callable[..., Any]) -> Callable[..., None]:
-        def guarded(*arguments: Any) -> None:
-            try:
-                callback(*arguments)
-            except BaseException as raised:  # noqa: BLE001  # it is raised again by `reraise`
-                self.raised = self.raised or raised
+    def run(self, what: Callable[[], Any]) -> None:
+        """Calls, and keeps what is raised for `reraise`."""
+        try:
+            what()
+        except BaseException as raised:  # noqa: BLE001  # it is raised again by `reraise`
+            self.raised = self.raised or raised
 
-        return guarded
+    def _wrap(self, callback: Callable[..., Any]) -> Callable[..., None]:
+        return lambda *arguments: self.run(lambda: callback(*arguments))

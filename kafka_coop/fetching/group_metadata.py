@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import struct
 
-from kafka_coop.types import GroupMetadata
+from kafka_coop.types import Generation, GroupMetadata, MemberId
 
 _MAGIC = b"CGMDv2:"
 _GENERATION = struct.Struct("=i")
@@ -43,6 +43,25 @@ def encode_group_metadata(metadata: GroupMetadata) -> bytes:
     else:
         parts += (_WITH_INSTANCE, _terminated(metadata.instance_id))
     return b"".join(parts)
+
+
+def decode_group_metadata(data: bytes) -> GroupMetadata:
+    """Reads what `confluent_kafka.Consumer.consumer_group_metadata` returns.
+
+    Raises:
+        ValueError: Bytes of another layout.
+    """
+    start = len(_MAGIC) + _GENERATION.size
+    if not data.startswith(_MAGIC) or len(data) < start:
+        raise ValueError(f"group metadata of a layout that is not known: {data[:16]!r}")
+    (generation,) = _GENERATION.unpack_from(data, len(_MAGIC))
+    group_id, member_id, rest = data[start:].split(b"\0", 2)
+    return GroupMetadata(
+        group_id=group_id.decode(),
+        generation=Generation(generation),
+        member_id=MemberId(member_id.decode()),
+        instance_id=None if rest == _WITHOUT_INSTANCE else rest[1:-1].decode(),
+    )
 
 
 def _terminated(text: str) -> bytes:

@@ -8,7 +8,7 @@ from kafka_coop.types import TopicPartition
 
 
 def error_message(
-    of: TopicPartition, code: int, reason: str, *, offset: int = OFFSET_INVALID
+    of: TopicPartition, code: int, reason: str, *, offset: int = OFFSET_INVALID, fatal: bool = False
 ) -> Message:
     """Builds a message whose `error()` is set, for a failure found outside librdkafka.
 
@@ -20,11 +20,12 @@ def error_message(
         code: Kafka's error code where positive, librdkafka's own where negative.
         reason: What failed; also the message's value, where librdkafka puts it.
         offset: Where the partition stands.
+        fatal: Whether nothing can be had of this consumer any more.
     """
     return Message(
         topic=of.topic,
         partition=of.partition,
         offset=offset,
         value=reason.encode(),
-        error=KafkaError(code, reason),
+        error=KafkaError(code, reason, fatal=fatal),
     )

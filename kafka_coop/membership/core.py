@@ -88,6 +88,10 @@ class MemberCore:
         self._rejoin: str | None = None
         """Why this member must join again. Sticky: only a JoinGroup clears it (KAFKA-9815)."""
         self._rejoins = 0
+        self._upgraded = False
+        """The broker assigns this group's partitions, since another member wanted that."""
+        self._draining = False
+        """About to leave: every JoinGroup asks the leader to give what we own to others."""
 
         # The attempt under way.
         self._prepared = False

@@ -44,6 +44,11 @@ class Close:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Drain:
+    """Have the group take over what we own, while we go on: we are about to leave."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EnforceRebalance:
     """The user asks for a round (KIP-568)."""
 
@@ -159,6 +164,7 @@ Event: TypeAlias = (
     Subscribe
     | Unsubscribe
     | Close
+    | Drain
     | EnforceRebalance
     | Polled
     | StepDone

@@ -41,12 +41,14 @@ def subscription_bytes(
     applied: Generation,
     rack: str | None,
     rejoins: int,
+    draining: bool = False,
 ) -> bytes:
     """The bytes for one strategy.
 
     ``rejoins`` counts the rejoins that this member forced. The coordinator starts no round for
     a follower that joins with unchanged bytes (KAFKA-10455), so a forced rejoin must change
-    them; a mere retry must not, or it would start a round of its own.
+    them; a mere retry must not, or it would start a round of its own. ``draining`` asks the leader
+    to give this member nothing.
 
     Raises:
         AssignorFailedError: The strategy's ``subscription_user_data`` raised.
@@ -63,7 +65,7 @@ def subscription_bytes(
             topics=topics,
             owned=owned,
             generation=applied,
-            user_data=append_marks(user_data, SubscriptionMarks(rejoin=rejoins))
+            user_data=append_marks(user_data, SubscriptionMarks(rejoin=rejoins, draining=draining))
             if rejoins or RebalanceProtocol.COOPERATIVE in assignor.supported_protocols
             else user_data,
             rack=rack,

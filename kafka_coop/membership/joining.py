@@ -138,6 +138,7 @@ class Joining(MemberCore):
                     applied=self.applied,
                     rack=self.settings.rack,
                     rejoins=self._rejoins,
+                    draining=self._draining,
                 )
             except AssignorFailedError as error:
                 failures.append(failure_of_exception(error))
@@ -177,6 +178,7 @@ class Joining(MemberCore):
         current.generation = answer.generation
         current.protocol_name = answer.protocol_name
         identity: Effects = (IdentityChanged(metadata=self.metadata, commits_open=False),)
+        identity += self._notice_an_upgrade(answer)
         if answer.leader != answer.member_id:
             current.role = Role.FOLLOWER
             self._union = None
@@ -196,6 +198,24 @@ class Joining(MemberCore):
             return identity + self._sync({}, now) + self._watch.fetch(now)
         self._enter(State.LEADING)
         return identity + self._lead(now)
+
+    def _notice_an_upgrade(self, answer: GroupJoined) -> Effects:
+        """Who joins a group with no leader is assigned by the broker (KIP-848).
+
+        A member of the new protocol turns the whole group over without a word to the others:
+        their strategies are not asked any more.
+        """
+        upgraded, before = not answer.leader, self._upgraded
+        self._upgraded = upgraded
+        if not upgraded or before:
+            return ()
+        what = "JoinGroup (a member with group.protocol=consumer has upgraded the group)"
+        text = (
+            f"{what}: the broker assigns partitions now, and partition.assignment.strategy has no "
+            "effect. Move all members to group.protocol=consumer, or stop those that use it "
+            "(docs/MIGRATION.md)"
+        )
+        return self._fail(Failure(code=int(ErrorCode.inconsistent_group_protocol), message=text))
 
     def _lead(self, now: float) -> Effects:
         joined = self._joined

@@ -91,12 +91,11 @@ class Leaving(MemberCore):
 
     def _send_leave(self, now: float) -> Effects:
         assert self._leave_by is not None
-        static = self.settings.instance_id is not None
         if now >= self._leave_by:
             return self._finish_leaving(now)
         if self._awaited is not None:
             return ()  # LeaveGroup's answer, or the JoinGroup that brings our id
-        if static or self.member_id == NO_MEMBER_ID:
+        if self._stays_in_the_books() or self.member_id == NO_MEMBER_ID:
             return self._finish_leaving(now)
         if self._discovery.node is None:
             return self._discovery.ensure(now)
@@ -110,15 +109,22 @@ class Leaving(MemberCore):
         self._leave_by = now + _TIMEOUT.total_seconds()
         return self._pulse.stop() + sent
 
+    def _stays_in_the_books(self) -> bool:
+        """Whether the coordinator is to keep our place until the session times out (KIP-345).
+
+        Not that of a static member that drained: whoever restarts it would be given its last
+        assignment back without a round, which is nothing, and stay idle until the next one.
+        """
+        return self.settings.instance_id is not None and not self._draining
+
     def _leave_request(self, reason: str) -> Effects:
         node = self._discovery.node
-        dynamic = self.settings.instance_id is None
-        if node is None or not dynamic or self.member_id == NO_MEMBER_ID:
+        if node is None or self._stays_in_the_books() or self.member_id == NO_MEMBER_ID:
             return ()
         request = LeaveGroup(
             group_id=self.settings.group_id,
             member_id=self.member_id,
-            instance_id=None,
+            instance_id=self.settings.instance_id,
             reason=reason,
         )
         token = self._new_token()
@@ -144,6 +150,7 @@ class Leaving(MemberCore):
         self._retry_at = None
         self._interest = Interest()
         self._overdue = None
+        self._draining = False
         effects += (IdentityChanged(metadata=self.metadata, commits_open=False),)
         if self._closing:
             self._enter(State.CLOSED)

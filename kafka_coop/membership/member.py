@@ -112,7 +112,11 @@ class Member(Joining, Leaving):
         before = self._interest
         self._round_ends_by = None  # an unsubscribe that waited for the round's end is undone
         self._set_interest(event, now)
-        if (before.topics, before.patterns) != (self._interest.topics, self._interest.patterns):
+        drained, self._draining = self._draining, False
+        if drained or (before.topics, before.patterns) != (
+            self._interest.topics,
+            self._interest.patterns,
+        ):
             self._force_rejoin("subscription has changed", now)
         return ()
 
@@ -140,6 +144,12 @@ class Member(Joining, Leaving):
 
     def _on_enforce_rebalance(self, event: ev.EnforceRebalance, now: float) -> Effects:
         self._force_rejoin(event.reason, now)
+        return ()
+
+    def _on_drain(self, _event: ev.Drain, now: float) -> Effects:
+        if not self._draining:
+            self._draining = True
+            self._force_rejoin("the consumer is draining", now)
         return ()
 
     def _on_polled(self, event: ev.Polled, _now: float) -> Effects:

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 from urllib.parse import parse_qs, urlsplit
@@ -46,6 +47,19 @@ class Observed(Protocol):
 
     def health(self, max_lag: int | None = None) -> Condition:
         """Whether it is well."""
+
+
+class _Server(ThreadingHTTPServer):
+    """http.server's, without its question for this machine's name in the DNS.
+
+    Nothing here needs the answer, and where no name server answers, it takes minutes.
+    """
+
+    daemon_threads = True
+
+    def server_bind(self) -> None:
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
 
 class MetricsServer:
@@ -111,12 +125,11 @@ def serve(
     if not 0 <= port <= _MOST_PORTS:
         raise ConfigurationError("port", f"port must be between 0 and {_MOST_PORTS}, not {port!r}")
     try:
-        server = ThreadingHTTPServer((host, port), _handler(several, max_lag))
+        server = _Server((host, port), _handler(several, max_lag))
     except OSError as error:
         raise ConfigurationError(
             "port", f"can't serve metrics on {host or '*'}:{port}: {error}; choose another port"
         ) from None
-    server.daemon_threads = True
     return MetricsServer(server)
 
 

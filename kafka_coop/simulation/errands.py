@@ -63,7 +63,7 @@ class Errands:
 
     def standing_changed(self) -> None:
         """The coordinator or the identity has changed: whoever waited for it goes on."""
-        if self._commits or self._searches:
+        if self._running:
             self._process.soon(self._go_on)
 
     def commit(

@@ -29,6 +29,7 @@ _MEMBERSHIP: dict[str, Any] = {
     "offset.store.sync.interval.ms": 0,
     "on_commit": print,
     "coop.poll.prefetch": 3,
+    "coop.watchdog": False,
 }
 
 _ADDED = {
@@ -40,6 +41,17 @@ _ADDED = {
 
 def test_librdkafka_gets_nothing_of_the_membership() -> None:
     assert parse({**BASE, **_MEMBERSHIP}).fetcher == {**BASE, **_ADDED}
+
+
+def test_with_the_consumer_protocol_it_gets_the_membership_and_still_commits_nothing() -> None:
+    theirs: dict[str, Any] = {"group.protocol": "Consumer", "group.remote.assignor": "range"}
+    theirs |= {"group.instance.id": "i", "max.poll.interval.ms": 500_000}
+    assert parse({**BASE, **theirs, "auto.commit.interval.ms": 1}).fetcher == {
+        **BASE,
+        **_ADDED,
+        **theirs,
+        "group.protocol": "consumer",
+    }
 
 
 def test_committing_is_off_whatever_the_user_set() -> None:

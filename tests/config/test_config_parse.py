@@ -184,6 +184,10 @@ def test_keys_that_are_no_strings_are_refused() -> None:
         ({"reconnect.backoff.ms": 20_000}, "reconnect.backoff.max.ms"),
         ({"group.protocol": "consumer", "session.timeout.ms": 1000}, "group.protocol"),
         ({"receive.message.max.bytes": 1000}, "fetch.max.bytes"),
+        ({"group.protocol": "consumer", "coop.poll.prefetch": 1}, "group.protocol"),
+        ({"group.protocol": "consumer", "coop.watchdog": True}, "group.protocol"),
+        ({"coop.watchdog": True, "group.instance.id": "i"}, "group.instance.id"),
+        ({"coop.watchdog": True, "oauth_cb": print}, "oauth_cb"),
     ],
 )
 def test_contradictions_name_both_keys_and_blame_one_that_was_given(

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from kafka_coop import CoopConsumer
 
-CONFIG = {"bootstrap.servers": "127.0.0.1:9", "group.id": "g", "log_level": 0}
+CONFIG: dict[str, Any] = {"bootstrap.servers": "127.0.0.1:9", "group.id": "g", "log_level": 0}
 PUBLIC = sorted(name for name in vars(Consumer) if not name.startswith("_"))
 STUBS = Path(confluent_kafka.__file__).with_name("cimpl.pyi")
 
@@ -207,14 +207,12 @@ def test_quiet_calls_agree(ours: CoopConsumer, theirs: Consumer) -> None:
 
 
 def test_configuration_by_keywords_goes_before_the_dict() -> None:
-    servers = {"bootstrap.servers": CONFIG["bootstrap.servers"], "log_level": 0}
-    for made in (
-        CoopConsumer(**servers, **{"group.id": "mine"}, registry=CollectorRegistry()),
-        CoopConsumer(CONFIG, **{"group.id": "mine"}, registry=CollectorRegistry()),
-    ):
+    servers: dict[str, Any] = {k: v for k, v in CONFIG.items() if k != "group.id"}
+    mine: dict[str, Any] = {"group.id": "mine", "registry": CollectorRegistry()}
+    for made in (CoopConsumer(**servers, **mine), CoopConsumer(CONFIG, **mine)):
         with made:
             assert made._config.group_id == "mine"
-    Consumer(CONFIG, **{"group.id": "mine"}).close()
+    Consumer(CONFIG, **{k: v for k, v in mine.items() if k == "group.id"}).close()
     with pytest.raises(KafkaException, match=r"group\.id"):
         CoopConsumer(**servers, registry=CollectorRegistry())
 

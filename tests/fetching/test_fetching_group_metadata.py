@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from fetching_support import PATIENCE, SLICE, Topic, until
 from hypothesis import HealthCheck, given, settings
 
-from kafka_coop.fetching.group_metadata import encode_group_metadata
+from kafka_coop.fetching.group_metadata import decode_group_metadata, encode_group_metadata
 from kafka_coop.testing import EmbeddedKafka
 from kafka_coop.types import Generation, GroupMetadata, MemberId
 
@@ -34,6 +34,7 @@ def test_a_consumer_outside_any_group_writes_the_same(group: str, instance: str 
     finally:
         consumer.close()
     assert encode_group_metadata(GroupMetadata(group_id=group, instance_id=instance)) == theirs
+    assert decode_group_metadata(theirs) == GroupMetadata(group_id=group, instance_id=instance)
 
 
 def test_a_member_of_a_group_writes_the_same(kafka: EmbeddedKafka) -> None:

@@ -13,6 +13,7 @@ from confluent_kafka import KafkaException, Message, Producer, TopicPartition
 from prometheus_client import CollectorRegistry
 
 from kafka_coop import CoopConsumer
+from kafka_coop.backend.classic import ClassicBackend
 
 PATIENCE = 30.0
 """Seconds after which a test gives up waiting for what must come."""
@@ -139,17 +140,24 @@ class UserError(Exception):
 
 def settings(cluster: Cluster, group: str, **config: Any) -> dict[str, Any]:
     """Short sessions; keys with underscores for dots, those of callbacks excepted."""
+    pace = {"session.timeout.ms": 1100, "heartbeat.interval.ms": 50}
     return {
         "bootstrap.servers": cluster.bootstrap_servers,
         "group.id": group,
-        "session.timeout.ms": 1100,
-        "heartbeat.interval.ms": 50,
+        **({} if config.get("group_protocol") == "consumer" else pace),
         "auto.offset.reset": "earliest",
         "fetch.wait.max.ms": 20,
         "retry.backoff.ms": 10,
         "log_level": 0,
         **{k if callable(v) else k.replace("_", "."): v for k, v in config.items()},
     }
+
+
+def classic(member: Member) -> ClassicBackend:
+    """What runs the member's own membership, to look inside."""
+    backend = member.consumer._backend
+    assert isinstance(backend, ClassicBackend)
+    return backend
 
 
 def where(message: Message) -> tuple[str, int, int]:

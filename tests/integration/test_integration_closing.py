@@ -14,6 +14,7 @@ from integration_support import (
     Cluster,
     Member,
     UserError,
+    classic,
     in_background,
     members,
     publish,
@@ -64,7 +65,7 @@ def test_right_after_subscribing(embedded: EmbeddedKafka) -> None:
 
 def is_parked(member: Member) -> bool:
     """Its JoinGroup is out, with the id that the coordinator gave it."""
-    backend = member.consumer._backend
+    backend = classic(member)
     return bool(backend._member.member_id) and backend._member.state is State.JOINING
 
 

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import itertools
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from integration_support import Cluster as AnyCluster
-from integration_support import Member, code, members, pairs, publish, shared, unique, until
+from integration_support import (
+    Member,
+    classic,
+    code,
+    members,
+    pairs,
+    publish,
+    shared,
+    unique,
+    until,
+)
 
 from kafka_coop.assignors import CooperativeSticky
+from kafka_coop.fetching.fetcher import Fetcher
 from kafka_coop.kafka_errors import AssignorException, FencedException
 from kafka_coop.testing import EmbeddedKafka
 from kafka_coop.testing.embedded import DISCONNECT, Api
@@ -275,7 +286,7 @@ def test_a_broker_goes_down_and_comes_back(embedded: EmbeddedKafka) -> None:
     member = joined(embedded, topic, session_timeout_ms=6000)
     with members(member):
         embedded.broker_down(1)
-        until(lambda: not member.consumer._backend._standing.coordinator, member)
+        until(lambda: not classic(member)._standing.coordinator, member)
         embedded.broker_up(1)
         works(embedded, topic, member)
         assert not member.raised
@@ -294,7 +305,7 @@ def test_a_broker_away_for_longer_than_the_session_delivers_nothing_in_between(
             __import__("kafka_coop.backend.clock").backend.clock,
         )
         until(lambda: now.now() > mailbox.lease_until, member)
-        assert member.consumer._fetcher._held or member.step() is None
+        assert cast(Fetcher, member.consumer._fetcher)._held or member.step() is None
         embedded.broker_up(1)
         works(embedded, topic, member)
 
@@ -310,7 +321,7 @@ def test_the_coordinator_moves() -> None:
                 kafka.set_coordinator(group, broker)
                 until(
                     lambda b=broker: all(  # type: ignore[misc]  # a lambda's default
-                        (node := m.consumer._backend._standing.coordinator) and node.node_id == b
+                        (node := classic(m)._standing.coordinator) and node.node_id == b
                         for m in (first, second)
                     ),
                     first,

@@ -150,6 +150,21 @@ def test_a_member_who_drains_gives_up_all_and_gets_nothing() -> None:
     assert outcome.subscriptions["a"].topics == ("t",)
 
 
+def test_what_only_those_subscribe_to_who_drain_stays_theirs() -> None:
+    """Were it taken from them, nobody would have it: nobody else is there to."""
+    owned = Partitions({"t": [0, 1], "u": [0]})
+    drains = append_marks(None, SubscriptionMarks(draining=True))
+    members = {
+        "a": member("t", "u", owned=owned, user_data=drains),
+        "b": member("t", user_data=drains),
+        "c": member("u"),
+    }
+    outcome = lead("cooperative-sticky", {"t": 2, "u": 1}, members)
+    planned = {m: list(a.partitions) for m, a in outcome.intended.items()}
+    assert planned["c"] == [("u", 0)]
+    assert sorted(planned["a"] + planned["b"]) == [("t", 0), ("t", 1)]
+
+
 # --- the assignor --------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from kafka_coop.leader import LeaderOutcome, lead
 from kafka_coop.protocol.assignment import decode_assignment
+from kafka_coop.protocol.marks import SubscriptionMarks, append_marks
 from kafka_coop.protocol.subscription import encode_subscription
 from kafka_coop.types import Generation, Partitions, Subscription
 
@@ -138,3 +139,18 @@ def test_a_member_of_a_client_that_sends_no_generation_shares_the_group() -> Non
     assert not Partitions({"t": [2, 3]}) - group.members["b"].owned
     group.settle(most=3)
     assert len(group.members["a"].owned) == len(group.members["b"].owned) == 3
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_who_drains_is_relieved_in_two_rounds_and_nothing_else_moves(strategy: str) -> None:
+    group = Group(strategy, {"t": 12, "u": 3})
+    group.members = {m: Subscription(topics=("t", "u")) for m in ("a", "b", "c")}
+    group.settle(most=3)
+    before = {m: s.owned for m, s in group.members.items()}
+    drains = append_marks(group.members["a"].user_data, SubscriptionMarks(draining=True))
+    group.members["a"] = replace(group.members["a"], user_data=drains)
+    group.settle(most=2)
+    assert not group.members["a"].owned
+    assert not group.unowned()
+    for other in ("b", "c"):
+        assert not before[other] - group.members[other].owned

@@ -10,7 +10,7 @@ from kafka_coop.membership import events as ev
 from kafka_coop.membership.failures import LOCAL_MAX_POLL_EXCEEDED
 from kafka_coop.membership.states import State
 from kafka_coop.protocol.error_codes import ErrorCode
-from kafka_coop.protocol.marks import AssignmentMarks
+from kafka_coop.protocol.marks import AssignmentMarks, SubscriptionMarks, split_marks
 from kafka_coop.types import Generation, Partitions
 
 NOTHING = Partitions()
@@ -408,6 +408,68 @@ def test_a_late_poll_owning_nothing_joins_only_once_polled() -> None:
     assert not box.sent(ef.SendJoin)
     box.do_steps()
     assert box.sent(ef.SendJoin)
+
+
+# --- draining ------------------------------------------------------------------------------
+
+
+def asks_to_be_relieved(box: MemberBox) -> bool:
+    _, marks = split_marks(box.subscription().user_data)
+    return isinstance(marks, SubscriptionMarks) and marks.draining
+
+
+def test_who_drains_joins_again_at_once_and_goes_on_owning() -> None:
+    box = stable()
+    box.handle(ev.Drain())
+    assert box.stands(State.JOINING)
+    assert box.last(ef.SendJoin).request.reason == "the consumer is draining"
+    assert asks_to_be_relieved(box)
+    assert box.member.owned == T01
+    assert not box.actions()
+    box.handle(ev.Drain())
+    assert len(box.sent(ef.SendJoin)) == 1, "asking twice is asking once"
+
+
+def test_who_was_relieved_has_given_up_in_order_and_still_asks_for_nothing() -> None:
+    box = stable()
+    box.handle(ev.Drain())
+    box.answer_join(generation=2)
+    box.answer_sync(NOTHING, marks=AssignmentMarks(follow_up=True))
+    assert [type(action) for action in box.actions()] == [
+        ef.CallRevoked,
+        ef.CommitPositions,
+        ef.Release,
+    ]
+    box.do_steps()
+    assert box.member.owned == NOTHING
+    assert asks_to_be_relieved(box), "the follow-up round must not give it back"
+
+
+def test_a_new_subscription_ends_the_draining() -> None:
+    box = stable()
+    box.handle(ev.Drain())
+    box.answer_join(generation=2)
+    box.answer_sync(T01)
+    box.do_steps()
+    box.subscribe("t")
+    assert box.stands(State.JOINING)
+    assert not asks_to_be_relieved(box)
+
+
+@pytest.mark.parametrize("drains", [True, False])
+def test_a_static_member_leaves_by_name_once_it_has_drained_and_else_stays(drains: bool) -> None:
+    """Its successor would be given the last assignment back, which is nothing."""
+    box = MemberBox.fresh(instance_id="static-1").join(T01)
+    if drains:
+        box.handle(ev.Drain())
+        box.answer_join(generation=2)
+        box.answer_sync(NOTHING)
+        box.do_steps()
+        box.answer_join(generation=3)
+        box.answer_sync(NOTHING)
+    box.handle(ev.Close())
+    box.do_steps()
+    assert [leave.request.instance_id for leave in box.sent(ef.SendLeave)] == ["static-1"] * drains
 
 
 # --- marks ---------------------------------------------------------------------------------

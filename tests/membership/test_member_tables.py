@@ -24,6 +24,7 @@ SAMPLES: dict[type[ev.Event], Callable[[], ev.Event]] = {
     ev.Subscribe: lambda: ev.Subscribe(topics=("t",)),
     ev.Unsubscribe: ev.Unsubscribe,
     ev.Close: ev.Close,
+    ev.Drain: ev.Drain,
     ev.EnforceRebalance: lambda: ev.EnforceRebalance(reason="a test"),
     ev.Polled: lambda: ev.Polled(at=0.0),
     ev.StepDone: lambda: ev.StepDone(step_id=999),

@@ -90,6 +90,12 @@ def test_lag_is_judged_where_it_is_asked_for() -> None:
             assert get(server, "/health")[0] == status
 
 
+def test_serving_asks_no_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostbyaddr", lambda _name: pytest.fail("it asks"))
+    with serve(Stub(WELL), 0) as server:
+        assert get(server, "/live")[0] == 200
+
+
 def test_a_port_that_is_taken_is_named() -> None:
     with (
         serve(Stub(WELL), 0, host="127.0.0.1") as server,

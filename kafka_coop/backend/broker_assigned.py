@@ -1,0 +1,283 @@
+"""KIP-848's backend: librdkafka is the member, and the broker assigns.
+
+A rebalance is a callback of librdkafka's inside poll. It is told as the same steps that the
+classic member's are made of, and carried out before the callback returns: whatever is assigned
+or taken away there is acknowledged to the broker on the way out.
+
+confluent-kafka lets one thread at a time into a consumer, and whoever waits may wait for as long
+as another one polls. So commits and queries wait for their turn with the consumer's fair lock, in
+a thread of their own; inside a rebalance, where the polling thread holds that lock, it runs them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from confluent_kafka import OFFSET_STORED, KafkaException
+
+from kafka_coop.backend.futures import refused
+from kafka_coop.backend.interface import Observer
+from kafka_coop.backend.mailbox import Mailbox, StartsFound
+from kafka_coop.config import ConsumerConfig
+from kafka_coop.errors import RequestFailedError
+from kafka_coop.fetching.group_fetcher import GroupFetcher
+from kafka_coop.membership.effects import Step
+from kafka_coop.membership.events import StepDone
+from kafka_coop.membership.record import RebalanceRecord
+from kafka_coop.membership.steps import GivingUp, gain, lose, revoke
+from kafka_coop.protocol.error_codes import ErrorCode
+from kafka_coop.protocol.messages import FetchedOffset, OffsetAndMetadata
+from kafka_coop.types import NO_PARTITIONS, Generation, GroupMetadata, Partitions, TopicPartition
+
+T = TypeVar("T")
+
+_STORED = OffsetAndMetadata(offset=OFFSET_STORED)
+"""librdkafka finds out where to start, and applies ``auto.offset.reset``."""
+
+
+class BrokerAssignedBackend:
+    """Implements `kafka_coop.backend.interface.Backend`."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        fetcher: GroupFetcher,
+        *,
+        lock: AbstractContextManager[None],
+        observer: Observer,
+        logger: logging.Logger,
+    ) -> None:
+        self.mailbox = Mailbox()
+        self.mailbox.lease_until = float("inf")  # librdkafka guards what it owns
+        self._config = config
+        self._fetcher = fetcher
+        self._lock = lock
+        self._observer = observer
+        self._log = logger
+        self._identity = GroupMetadata(group_id=config.group_id, instance_id=config.instance_id)
+        self._owned = NO_PARTITIONS
+        self._steps = 0
+        self._spent: StepDone | None = None
+        self._attend: Callable[[], None] = lambda: None
+        self._jobs: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._changed = threading.Condition()
+        self._stopped = False
+        self._rebalancing: int | None = None
+        self._worker = threading.Thread(
+            target=self._work, name=f"kafka-coop-{config.group_id}", daemon=True
+        )
+
+    # --- the group --------------------------------------------------------------------------
+
+    def start(self, attend: Callable[[], None]) -> None:
+        """See `Backend.start`."""
+        self._attend = attend
+        self._worker.start()
+
+    def subscribe(self, topics: tuple[str, ...], patterns: tuple[str, ...]) -> None:
+        """See `Backend.subscribe`. The broker matches patterns, as Google's RE2 reads them."""
+        with self._lock:
+            self._fetcher.subscribe(
+                [*topics, *patterns],
+                assigned=self._assigned,
+                revoked=self._revoked,
+                lost=self._lost,
+            )
+
+    def unsubscribe(self) -> None:
+        """See `Backend.unsubscribe`."""
+        with self._lock:
+            self._fetcher.unsubscribe()
+
+    def drain(self) -> bool:
+        """See `Backend.drain`."""
+        return False
+
+    def enforce_rebalance(self, reason: str) -> None:
+        """Nothing: as in Java's client, the broker alone decides of rebalances."""
+        self._log.warning(
+            "enforce_rebalance(%r) does nothing with group.protocol=consumer: the broker decides",
+            reason,
+        )
+
+    def step_done(self, done: StepDone) -> None:
+        """See `Backend.step_done`."""
+        self._spent = done
+
+    def metadata(self) -> GroupMetadata:
+        """See `Backend.metadata`."""
+        if self.mailbox.left:
+            return self._identity
+        with self._lock:
+            self._identity = self._fetcher.identity()
+        return self._identity
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Nothing: librdkafka, the only one to log in, was told by whoever calls."""
+
+    def begin_close(self) -> None:
+        """See `Backend.begin_close`. Here it has left when this returns."""
+        try:
+            with self._lock:
+                self._inside(self._fetcher.leave)
+        finally:
+            self.mailbox.set_left()
+
+    def stop(self, timeout: timedelta) -> None:
+        """See `Backend.stop`."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        if self._worker.is_alive():
+            self._worker.join(timeout.total_seconds())
+
+    # --- rebalances: the polling thread, inside librdkafka -------------------------------------
+
+    def _assigned(self, added: Partitions) -> None:
+        self._steps += 1
+        epoch = Generation(self._steps)  # for starts and ownership to match, no more
+        self.mailbox.put(StartsFound(generation=epoch, committed=dict.fromkeys(added, _STORED)))
+        moved = RebalanceRecord(
+            group_id=self._config.group_id,
+            client_id=self._config.client_id,
+            assigned=added,
+            kept=self._owned,
+        )
+        self._owned |= added
+        self._carry_out(Step(step_id=self._steps, actions=gain(added, epoch)), moved)
+
+    def _revoked(self, gone: Partitions) -> None:
+        self._give_up(revoke(gone, auto_commit=self._config.auto_commit))
+
+    def _lost(self, gone: Partitions) -> None:
+        self._give_up(lose(gone))
+
+    def _give_up(self, what: GivingUp) -> None:
+        self._steps += 1
+        self._owned -= what.released
+        step = Step(step_id=self._steps, actions=what.actions, blocking=True)
+        moved = RebalanceRecord(
+            group_id=self._config.group_id,
+            client_id=self._config.client_id,
+            revoked=what.revoked,
+            lost=what.lost,
+            kept=self._owned,
+        )
+        self._carry_out(step, moved)
+
+    def _carry_out(self, step: Step, moved: RebalanceRecord) -> None:
+        started = time.perf_counter()
+        self.mailbox.put(step)
+        try:
+            self._inside(self._attend)
+        finally:
+            self._announce(timedelta(seconds=time.perf_counter() - started), moved)
+
+    def _announce(self, total: timedelta, moved: RebalanceRecord) -> None:
+        spent = self._spent or StepDone(step_id=self._steps)
+        identity = self._fetcher.identity()
+        self._observer.rebalance(
+            replace(
+                moved,
+                member_id=identity.member_id,
+                generation=identity.generation,
+                reason="the broker assigned",
+                attempts=0,  # to join, of which librdkafka does not tell
+                protocol_name=self._config.remote_assignor,
+                revoke_callback=spent.revoke_callback,
+                assigned_callback=spent.assigned_callback,
+                lost_callback=spent.lost_callback,
+                commit=spent.commit,
+                total=total,
+            )
+        )
+
+    def _inside(self, what: Callable[[], None]) -> None:
+        """With the lock held by this thread: what it asks for from now on is done at once."""
+        outer, self._rebalancing = self._rebalancing, threading.get_ident()
+        try:
+            self._run_jobs()
+            what()
+        finally:
+            self._rebalancing = outer
+
+    # --- offsets ----------------------------------------------------------------------------
+
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        timeout: timedelta,  # noqa: ARG002  # librdkafka knows none but its own
+    ) -> Future[dict[TopicPartition, ErrorCode]]:
+        """See `Backend.commit`."""
+        return self._submit(lambda: self._commit(dict(offsets)))
+
+    def committed(
+        self, partitions: Partitions, timeout: timedelta
+    ) -> Future[dict[TopicPartition, FetchedOffset]]:
+        """See `Backend.committed`."""
+        return self._submit(lambda: self._committed(partitions, timeout))
+
+    def find_starts(self, partitions: Partitions, generation: Generation) -> None:
+        """See `Backend.find_starts`."""
+        self.mailbox.put(
+            StartsFound(generation=generation, committed=dict.fromkeys(partitions, _STORED))
+        )
+
+    def _commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> dict[TopicPartition, ErrorCode]:
+        started = time.perf_counter()
+        results = self._fetcher.commit(offsets)
+        self._observer.commit(timedelta(seconds=time.perf_counter() - started), results)
+        return results
+
+    def _committed(
+        self, partitions: Partitions, timeout: timedelta
+    ) -> dict[TopicPartition, FetchedOffset]:
+        try:
+            return self._fetcher.committed(partitions, timeout.total_seconds())
+        except KafkaException as failure:
+            raise RequestFailedError(failure.args[0].str()) from None
+
+    # --- turns ------------------------------------------------------------------------------
+
+    def _submit(self, work: Callable[[], T]) -> Future[T]:
+        with self._changed:
+            if self._stopped:
+                return refused()
+            future: Future[T] = Future()
+            self._jobs.append((future, work))
+            self._changed.notify_all()
+        if self._rebalancing == threading.get_ident():
+            self._run_jobs()
+        return future
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._jobs or self._stopped)
+                if not self._jobs:
+                    return
+            with self._lock:
+                self._run_jobs()
+
+    def _run_jobs(self) -> None:
+        """In the order asked for; with the lock held."""
+        while True:
+            with self._changed:
+                if not self._jobs:
+                    return
+                future, work = self._jobs.popleft()
+            try:
+                future.set_result(work())
+            except BaseException as error:  # noqa: BLE001  # raised where the result is awaited
+                future.set_exception(error)

@@ -1,0 +1,44 @@
+"""Which membership a configuration asks for, with what fetches its records."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import Any
+
+from kafka_coop.backend.broker_assigned import BrokerAssignedBackend
+from kafka_coop.backend.classic import ClassicBackend
+from kafka_coop.backend.interface import Backend, Observer
+from kafka_coop.config import ConsumerConfig
+from kafka_coop.fetching.fetcher import Fetcher
+from kafka_coop.fetching.group_fetcher import GroupFetcher
+from kafka_coop.fetching.interface import Fetching
+from kafka_coop.membership.settings import MemberSettings
+from kafka_coop.turns import TurnLock
+
+
+def membership(
+    config: ConsumerConfig,
+    settings: MemberSettings,
+    *,
+    lock: TurnLock,
+    observer: Observer,
+    log: logging.Logger,
+    logger: Any | None,
+    undo: contextlib.ExitStack,
+) -> tuple[Fetching, Backend]:
+    """Makes both, not started yet. ``undo`` closes librdkafka's consumer again.
+
+    ``log`` is ours, ``logger`` the user's for librdkafka.
+
+    Raises:
+        ConfigurationError: Certificates can't be read, and the like.
+        KafkaException: librdkafka refuses the configuration.
+    """
+    if config.group_protocol == "consumer":
+        group = GroupFetcher(config.fetcher, logger=logger)
+        undo.callback(group.close)
+        return group, BrokerAssignedBackend(config, group, lock=lock, observer=observer, logger=log)
+    fetcher = Fetcher(config.fetcher, logger=logger, prefetch=config.poll_prefetch)
+    undo.callback(fetcher.close)
+    return fetcher, ClassicBackend(config, settings, observer=observer, logger=log)

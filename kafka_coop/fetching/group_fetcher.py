@@ -1,0 +1,229 @@
+"""librdkafka's consumer as the member of a group that the broker assigns (KIP-848).
+
+Here librdkafka joins, heartbeats, looks up committed offsets and fetches. Rebalances come as
+callbacks inside `next` and `take`, in the thread that polls, and are carried out before these
+return. Committing is left to whoever drives this: librdkafka's own auto-commit is off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from kafka_coop.fetching.callbacks import CallbackGuard
+from kafka_coop.fetching.group_metadata import decode_group_metadata
+from kafka_coop.fetching.messages import error_message
+from kafka_coop.fetching.native import (
+    known_positions,
+    native_partitions,
+    native_starts,
+    partition_of,
+)
+from kafka_coop.fetching.queries import Queries
+from kafka_coop.protocol.error_codes import ErrorCode
+from kafka_coop.protocol.messages import FetchedOffset, OffsetAndMetadata
+from kafka_coop.types import NO_PARTITIONS, GroupMetadata, Partitions, TopicPartition
+
+Told: TypeAlias = Callable[[Partitions], None]
+
+_NEVER_COMMIT = {"enable.auto.commit": False, "enable.auto.offset.store": False}
+
+_NOT_FOUND = KafkaError(KafkaError.GROUP_ID_NOT_FOUND).str()
+
+_FATAL: int = KafkaError._FATAL  # noqa: SLF001  # the name of confluent's public constant
+
+_NO_UPGRADE = (
+    "The group has classic members, and the broker does not upgrade it: a leader's strategy keeps "
+    "data in the assignment (all of kafka_coop's do but 'sticky'), or "
+    "group.consumer.migration.policy forbids it. Stop the classic members first, then start "
+    "those with group.protocol=consumer (docs/MIGRATION.md)"
+)
+
+_STALE_MEMBER_EPOCH = 113
+"""What a generation is to the classic protocol, an epoch is to this one."""
+
+
+class GroupFetcher(Queries):
+    """Implements `kafka_coop.fetching.interface.Fetching`, and the membership beside it.
+
+    Raises:
+        KafkaException: The configuration is not valid for librdkafka.
+    """
+
+    def __init__(self, config: Mapping[str, Any], *, logger: Any | None = None) -> None:
+        options = {} if logger is None else {"logger": logger}
+        self._guard = CallbackGuard()
+        self._consumer = confluent_kafka.Consumer(
+            self._guard.guarded(config) | _NEVER_COMMIT, **options
+        )
+        self._fetched = NO_PARTITIONS
+        self._paused = NO_PARTITIONS
+        self._closed = False
+
+    # --- the group --------------------------------------------------------------------------
+
+    def subscribe(self, topics: list[str], *, assigned: Told, revoked: Told, lost: Told) -> None:
+        """Wants these topics; what begins with ``^`` the broker matches.
+
+        The three are called inside `next`, `take` and `leave`. What they raise is raised there.
+        """
+
+        def told(how: Told) -> Callable[[Any, list[confluent_kafka.TopicPartition]], None]:
+            return lambda _, given: self._guard.run(
+                lambda: how(Partitions.of(TopicPartition(p.topic, p.partition) for p in given))
+            )
+
+        self._consumer.subscribe(
+            topics, on_assign=told(assigned), on_revoke=told(revoked), on_lost=told(lost)
+        )
+
+    def unsubscribe(self) -> None:
+        """Wants nothing, and leaves. What is owned goes with the next `next`."""
+        self._consumer.unsubscribe()
+
+    def leave(self) -> None:
+        """Gives everything up, leaves the group, and closes."""
+        self._closed = True
+        self._consumer.close()
+        self._guard.reraise()
+
+    def identity(self) -> GroupMetadata:
+        """The member as its coordinator knows it; its epoch stands for the generation."""
+        return decode_group_metadata(self._consumer.consumer_group_metadata())
+
+    # --- offsets ----------------------------------------------------------------------------
+
+    def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Commits, waits, and returns each partition's error."""
+        native = [
+            confluent_kafka.TopicPartition(
+                of.topic,
+                of.partition,
+                at.offset,
+                leader_epoch=at.leader_epoch,
+                **({"metadata": at.metadata} if at.metadata else {}),
+            )
+            for of, at in offsets.items()
+        ]
+        try:
+            answered = self._consumer.commit(offsets=native, asynchronous=False)
+        except KafkaException as failure:
+            return dict.fromkeys(offsets, error_code(failure.args[0]))
+        return {TopicPartition(p.topic, p.partition): error_code(p.error) for p in answered or ()}
+
+    def committed(
+        self, partitions: Partitions, timeout: float
+    ) -> dict[TopicPartition, FetchedOffset]:
+        """The group's committed offsets."""
+        answered = self._consumer.committed(native_partitions(partitions), timeout)
+        return {
+            TopicPartition(p.topic, p.partition): FetchedOffset(
+                offset=max(p.offset, -1),
+                error=error_code(p.error),
+                metadata=p.metadata or "",
+            )
+            for p in answered
+        }
+
+    # --- partitions -------------------------------------------------------------------------
+
+    def add(self, starts: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """See `Fetching.add`. ``OFFSET_STORED``: where the group has committed."""
+        self._consumer.incremental_assign(native_starts(starts))
+        self._fetched |= Partitions.of(starts)
+
+    def remove(self, partitions: Partitions) -> None:
+        """See `Fetching.remove`."""
+        if not partitions:
+            return
+        self.resume(partitions)  # librdkafka's flag would outlive the assignment
+        self._consumer.incremental_unassign(native_partitions(partitions))
+        self._fetched -= partitions
+
+    def assignment(self) -> Partitions:
+        """See `Fetching.assignment`."""
+        return self._fetched
+
+    # --- records ----------------------------------------------------------------------------
+
+    def next(self, timeout: float) -> Message | None:
+        """See `Fetching.next`. Rebalances are carried out inside."""
+        self._guard.reraise()
+        message = self._consumer.poll(timeout)
+        if message is None:
+            self._guard.reraise()
+            return None
+        return message if message.error() is None else _explained(message)
+
+    def take(self, n: int, timeout: float) -> list[Message]:
+        """See `Fetching.take`. Rebalances are carried out inside."""
+        self._guard.reraise()
+        taken = self._consumer.consume(n, timeout)
+        if not taken:
+            self._guard.reraise()
+        return [m if m.error() is None else _explained(m) for m in taken]
+
+    # --- positions --------------------------------------------------------------------------
+
+    def positions(self, partitions: Partitions) -> dict[TopicPartition, OffsetAndMetadata]:
+        """See `Fetching.positions`. Unknown before a partition's first record."""
+        return known_positions(
+            self._consumer.position(native_partitions(partitions & self._fetched))
+        )
+
+    def seek(self, of: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
+        """See `Fetching.seek`."""
+        at = OffsetAndMetadata(offset=offset, leader_epoch=leader_epoch)
+        self._consumer.seek(native_starts({of: at})[0])
+
+    def pause(self, partitions: Partitions) -> None:
+        """See `Fetching.pause`."""
+        pausing = partitions & self._fetched
+        if pausing:
+            self._consumer.pause(native_partitions(pausing))
+            self._paused |= pausing
+
+    def resume(self, partitions: Partitions) -> None:
+        """See `Fetching.resume`."""
+        resuming = partitions & self._paused
+        if resuming:
+            self._consumer.resume(native_partitions(resuming))
+            self._paused -= resuming
+
+    def hold(self, held: bool) -> None:  # noqa: FBT001  # as `Fetching.hold`
+        """Nothing to do: librdkafka takes the partitions away from a member that was fenced."""
+
+    def close(self) -> None:
+        """See `Fetching.close`."""
+        if not self._closed:
+            self.leave()
+
+
+def _explained(message: Message) -> Message:
+    """Librdkafka's fatal error of a member that the group does not take, with the remedy."""
+    error = message.error()
+    if error is None or error.code() != _FATAL or _NOT_FOUND not in error.str():
+        return message
+    return error_message(
+        partition_of(message), error.code(), f"{error.str()}. {_NO_UPGRADE}", fatal=True
+    )
+
+
+def error_code(error: Any) -> ErrorCode:
+    """Kafka's code of a KafkaError; None: no error. Local errors are told as time-outs."""
+    if error is None:
+        return ErrorCode.none
+    code = error.code()
+    if code == _STALE_MEMBER_EPOCH:
+        return ErrorCode.illegal_generation
+    if code < 0:
+        return ErrorCode.request_timed_out
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.unknown_server_error

@@ -1,0 +1,161 @@
+"""The member's side of its watchdog: starts it, tells it who the member is, ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pickle
+import subprocess
+import sys
+import weakref
+from dataclasses import replace
+from typing import Any
+
+from kafka_coop.config import ConnectionSettings
+from kafka_coop.errors import ConfigurationError
+from kafka_coop.protocol.messages import Node
+from kafka_coop.types import GroupMetadata
+from kafka_coop.watchdog.ward import Ward
+
+_BOOT = (
+    "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); "
+    "from kafka_coop.watchdog.supervisor import main; main()"
+)
+"""Imports what the parent would, wherever it was installed. Nothing secret is on the command
+line, nor in the environment: what the child must know comes through its standard input."""
+
+_PATIENCE = 2.0
+"""Seconds for it to end when it is not needed any more."""
+
+
+class Guard:
+    """One consumer's watchdog. All methods belong to the membership's thread but `close`.
+
+    A watchdog that dies is started again when there is news for it; the member never waits.
+    """
+
+    def __init__(self, settings: ConnectionSettings, logger: logging.Logger) -> None:
+        self._ward = Ward(settings=_without_callables(settings))
+        self._log = logger
+        self._process: subprocess.Popen[bytes] | None = None
+        _guards.add(self)
+
+    def start(self) -> None:
+        """Starts the process.
+
+        Raises:
+            ConfigurationError: It can't be started.
+        """
+        try:
+            self._process = subprocess.Popen(  # noqa: S603  # this interpreter
+                [sys.executable, "-c", _BOOT],
+                stdin=subprocess.PIPE,
+                bufsize=0,
+                stdout=subprocess.DEVNULL,
+                # Signals for the terminal's group (Ctrl-C) are the member's to answer.
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise ConfigurationError(
+                "coop.watchdog",
+                f"coop.watchdog: its process {sys.executable!r} can't be started ({error}): "
+                "make room for it, or remove the key",
+            ) from error
+        assert self._process.stdin is not None
+        os.set_blocking(self._process.stdin.fileno(), False)
+        self._send(sys.path)
+        self._send(os.getpid())
+        self._send(self._ward)
+
+    def identity(self, metadata: GroupMetadata) -> None:
+        """The member's identity changed."""
+        self._tell(replace(self._ward, group_id=metadata.group_id, member_id=metadata.member_id))
+
+    def coordinator(self, node: Node | None) -> None:
+        """The coordinator was found, or lost."""
+        self._tell(replace(self._ward, coordinator=node or self._ward.coordinator))
+
+    def credentials(self, username: str, password: str) -> None:
+        """Later logins are to use these."""
+        settings = self._ward.settings
+        if settings.sasl is not None:
+            sasl = replace(settings.sasl, username=username, password=password)
+            self._tell(replace(self._ward, settings=replace(settings, sasl=sasl)))
+
+    def close(self) -> None:
+        """The member has left, or gives up: nothing is to be said in its name any more."""
+        _guards.discard(self)
+        process, self._process = self._process, None
+        if process is None:
+            return
+        self._ward = replace(self._ward, member_id="")
+        self._write(process, self._ward)
+        with contextlib.suppress(OSError):
+            process.stdin.close()  # type: ignore[union-attr]  # it is a pipe
+        try:
+            process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def abandon(self) -> None:
+        """In a forked child: were this end open here, the watchdog would wait for both to end."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+
+    def _tell(self, ward: Ward) -> None:
+        if ward == self._ward:
+            return
+        self._ward = ward
+        if self._process is None:
+            return
+        if self._process.poll() is not None:
+            self._log.warning(
+                "the watchdog of group %s ended with status %s: starting another",
+                ward.group_id,
+                self._process.returncode,
+            )
+            self._process.stdin.close()  # type: ignore[union-attr]  # it is a pipe
+            self._process = None
+            try:
+                self.start()
+            except ConfigurationError as error:
+                self._log.warning("%s", error)
+            return
+        self._send(ward)
+
+    def _send(self, what: Any) -> None:
+        if self._process is not None:
+            self._write(self._process, what)
+
+    def _write(self, process: subprocess.Popen[bytes], what: Any) -> None:
+        """Never waits. A pipe holds 64 KiB: one that is full has a reader that is stuck."""
+        try:
+            data = pickle.dumps(what)
+            written = process.stdin.write(data)  # type: ignore[union-attr]  # it is a pipe
+        except (OSError, ValueError):
+            return  # it is gone, which the next news finds out
+        if written != len(data):
+            self._log.warning("the watchdog does not listen: ending it")
+            process.kill()
+            process.wait()
+
+
+def _without_callables(settings: ConnectionSettings) -> ConnectionSettings:
+    """What another process can use. ``oauth_cb`` is refused beside a watchdog."""
+    if settings.sasl is None:
+        return settings
+    return replace(settings, sasl=replace(settings.sasl, oauth_cb=None))
+
+
+_guards: weakref.WeakSet[Guard] = weakref.WeakSet()
+
+
+def _abandon_in_child() -> None:
+    for guard in list(_guards):
+        guard.abandon()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_in_child)

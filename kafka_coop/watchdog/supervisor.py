@@ -1,0 +1,123 @@
+"""The watchdog's own process: waits for the end of its parent, then leaves in its name."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import pickle
+import signal
+import sys
+import time
+from datetime import timedelta
+from typing import IO
+
+from kafka_coop.broker.pool import Brokers
+from kafka_coop.errors import RequestFailedError
+from kafka_coop.protocol.error_codes import ErrorCode
+from kafka_coop.protocol.messages import (
+    CoordinatorFound,
+    FindCoordinator,
+    GroupLeft,
+    LeaveGroup,
+    Node,
+)
+from kafka_coop.types import MemberId
+from kafka_coop.watchdog.ward import Ward
+
+_REASON = "the process of this consumer has died"
+
+_ATTEMPTS = 5
+_TIMEOUT = timedelta(seconds=3)
+_BETWEEN = 0.1
+"""Seconds between two attempts."""
+
+_AGAIN = (
+    ErrorCode.not_coordinator,
+    ErrorCode.coordinator_not_available,
+    ErrorCode.coordinator_load_in_progress,
+)
+
+_SHORTEST_LOOK, _LONGEST_LOOK = 0.002, 1.0
+"""Seconds between two looks at who the parent is, once the pipe has ended."""
+
+
+def main() -> None:
+    """Runs until the member needs no watchdog any more, or had need of it."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # A service's control group gets them all at once; this one is to be the last to go.
+        signal.signal(number, signal.SIG_IGN)
+    pipe = sys.stdin.buffer
+    with contextlib.suppress(EOFError):
+        parent: int = pickle.load(pipe)  # noqa: S301  # written by our own parent
+        ward = _last_word(pipe)
+        if ward is not None and ward.member_id:
+            _wait_for_the_end_of(parent)
+            asyncio.run(leave(ward))
+
+
+def _last_word(pipe: IO[bytes]) -> Ward | None:
+    """What the pipe says in the end. Half a message is none: its writer died over it."""
+    last: Ward | None = None
+    while True:
+        try:
+            last = pickle.load(pipe)  # noqa: S301  # written by our own parent
+        except (EOFError, pickle.UnpicklingError):
+            return last
+
+
+def _wait_for_the_end_of(parent: int) -> None:
+    """The pipe has ended, which a living parent may bring about, too.
+
+    A process closes its descriptors a moment before its children get another parent.
+    """
+    look = _SHORTEST_LOOK
+    while os.getppid() == parent:
+        time.sleep(look)
+        look = min(2 * look, _LONGEST_LOOK)
+
+
+async def leave(ward: Ward) -> None:
+    """Sends LeaveGroup for a member that can't any more.
+
+    A member that the group has dropped meanwhile is not known there: it does no harm.
+    """
+    brokers = Brokers(ward.settings)
+    node = ward.coordinator
+    request = LeaveGroup(
+        group_id=ward.group_id,
+        member_id=MemberId(ward.member_id),
+        instance_id=None,
+        reason=_REASON,
+    )
+    failure = "no coordinator was found"
+    try:
+        for _ in range(_ATTEMPTS):
+            try:
+                node = node or await _coordinator(brokers, ward.group_id)
+                if node is not None:
+                    answer = await brokers.request_node(node, request, timeout=_TIMEOUT)
+                    assert isinstance(answer, GroupLeft)
+                    if answer.error not in _AGAIN:
+                        return
+                    failure = answer.error.name.upper()
+            except RequestFailedError as error:
+                failure = str(error)
+            node = None
+            await asyncio.sleep(_BETWEEN)
+    finally:
+        await brokers.close()
+    _say(ward, failure)
+
+
+async def _coordinator(brokers: Brokers, group_id: str) -> Node | None:
+    found = await brokers.request_any(FindCoordinator(group_id=group_id), timeout=_TIMEOUT)
+    assert isinstance(found, CoordinatorFound)
+    return found.node
+
+
+def _say(ward: Ward, failure: str) -> None:
+    sys.stderr.write(
+        f"kafka_coop: the watchdog of group {ward.group_id!r} could not leave for a member whose "
+        f"process has died; session.timeout.ms will end its session: {failure}\n"
+    )

@@ -1,0 +1,264 @@
+"""group.protocol=consumer: librdkafka is the member, and the user's side stays as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, KafkaException, Producer, TopicPartition
+from integration_support import (
+    PATIENCE,
+    Member,
+    UserError,
+    in_background,
+    members,
+    publish,
+    shared,
+    unique,
+    until,
+)
+from prometheus_client import CollectorRegistry
+
+from kafka_coop import CoopConsumer
+from kafka_coop.assignors import Range
+from kafka_coop.kafka_errors import ConfigurationException
+from kafka_coop.testing.cluster import KafkaCluster
+
+pytestmark = pytest.mark.kafka
+
+
+class NextGeneration(Member):
+    """A member of the new protocol, which leaves timing to the broker."""
+
+    def __init__(self, cluster: KafkaCluster, group: str, *topics: str, **config: Any) -> None:
+        super().__init__(cluster, group, *topics, group_protocol="consumer", **config)
+
+
+def test_callbacks_records_and_commits_are_as_ever(kafka: KafkaCluster) -> None:
+    topic, group = unique("t"), unique("g")
+    kafka.create_topic(topic, partitions=4)
+    publish(kafka, topic, 10, 0, 1, 2, 3)
+    first = NextGeneration(kafka, group, topic)
+    with members(first):
+        shared(topic, 4, first)
+        until(lambda: len(first.records) == 40, first)
+        second = NextGeneration(kafka, group, topic)
+        with members(second):
+            shared(topic, 4, first, second)
+            assert first.count("revoked") >= 1
+            assert first.balance() == first.owned
+            assert second.balance() == second.owned
+            publish(kafka, topic, 10, 0, 1, 2, 3)
+            until(lambda: len(first.records) + len(second.records) >= 80, first, second)
+        shared(topic, 4, first)
+    delivered = sorted(first.records + second.records)
+    assert delivered == [(topic, p, o) for p in range(4) for o in range(20)]
+    assert not first.raised + second.raised
+    assert first.count("lost") == second.count("lost") == 0
+
+
+def test_what_is_revoked_is_committed_while_it_is_owned(kafka: KafkaCluster) -> None:
+    topic, group = unique("t"), unique("g")
+    kafka.create_topic(topic, partitions=2)
+    publish(kafka, topic, 3, 0, 1)
+    told: list[Any] = []
+    first = NextGeneration(
+        kafka, group, topic, enable_auto_commit=False, on_commit=lambda e, ps: told.append((e, ps))
+    )
+    first.hooks["revoked"] = lambda consumer, _: consumer.commit(asynchronous=False)
+    with members(first):
+        until(lambda: len(first.records) == 6, first)
+        first.consumer.commit(message=first.messages[0])  # asynchronous, reported inside poll
+        until(lambda: bool(told), first)
+        assert told[0][0] is None
+    reader = NextGeneration(kafka, group)
+    with members(reader):
+        wanted = [TopicPartition(topic, p) for p in range(2)]
+        assert [p.offset for p in reader.consumer.committed(wanted, PATIENCE)] == [3, 3]
+    assert not first.raised
+
+
+def test_a_callbacks_exception_comes_out_of_poll(kafka: KafkaCluster) -> None:
+    topic = unique("t")
+    kafka.create_topic(topic)
+    member = NextGeneration(kafka, unique("g"))
+
+    def fail(_: CoopConsumer, __: list[TopicPartition]) -> None:
+        raise UserError("assigned")
+
+    member.hooks["assigned"] = fail
+    with members(member):
+        member.subscribe(topic)
+        until(lambda: bool(member.raised), member)
+        member.hooks.clear()
+        publish(kafka, topic, 1, 0)
+        until(lambda: bool(member.records), member)
+    assert [str(e) for e in member.raised] == ["assigned"]
+
+
+def test_on_assign_says_where_to_start_and_pausing_holds(kafka: KafkaCluster) -> None:
+    topic = unique("t")
+    kafka.create_topic(topic)
+    publish(kafka, topic, 10, 0)
+    member = NextGeneration(kafka, unique("g"))
+    member.hooks["assigned"] = lambda consumer, ps: consumer.incremental_assign(
+        [TopicPartition(p.topic, p.partition, 7) for p in ps]
+    )
+    with members(member):
+        member.subscribe(topic)
+        until(lambda: len(member.records) == 3, member)
+        assert [offset for _, _, offset in member.records] == [7, 8, 9]
+        there = [TopicPartition(topic, 0)]
+        assert member.consumer.position(there)[0].offset == 10
+        member.consumer.pause(there)
+        publish(kafka, topic, 1, 0)
+        member.consumer.seek(TopicPartition(topic, 0, 0))
+        assert not any(member.step(0.05) for _ in range(10))
+        member.consumer.resume(there)
+        until(lambda: (topic, 0, 10) in member.records, member)
+
+
+def test_calls_from_other_threads_have_their_turn(kafka: KafkaCluster) -> None:
+    topic = unique("t")
+    kafka.create_topic(topic)
+    publish(kafka, topic, 100, 0)
+    member = NextGeneration(kafka, unique("g"), topic, enable_auto_commit=False)
+    with members(member):
+        until(lambda: len(member.records) == 100, member)
+        with in_background(lambda: member.step(1.0)):
+            for offset in range(1, 20):
+                there = TopicPartition(topic, 0, offset)
+                member.consumer.commit(offsets=[there], asynchronous=False)
+                assert member.consumer.committed([there], PATIENCE)[0].offset == offset
+
+
+def test_the_epoch_fences_transactions(kafka: KafkaCluster) -> None:
+    topic = unique("t")
+    kafka.create_topic(topic)
+    member = NextGeneration(kafka, unique("g"), topic)
+    with members(member):
+        shared(topic, 1, member)
+        metadata = member.consumer.consumer_group_metadata()
+        assert member.consumer.memberid()
+        producer = Producer(
+            {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": unique("x")}
+        )
+        producer.init_transactions(PATIENCE)
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction([TopicPartition(topic, 0, 1)], metadata, PATIENCE)
+        producer.commit_transaction(PATIENCE)
+    producer.begin_transaction()
+    with pytest.raises(KafkaException):
+        producer.send_offsets_to_transaction([TopicPartition(topic, 0, 2)], metadata, PATIENCE)
+    producer.abort_transaction(PATIENCE)
+
+
+def test_the_broker_matches_patterns_and_its_assignor_is_chosen(kafka: KafkaCluster) -> None:
+    stem = unique("p")
+    for name in ("a", "b"):
+        kafka.create_topic(f"{stem}-{name}")
+    member = NextGeneration(kafka, unique("g"), f"^{stem}-.*", group_remote_assignor="range")
+    with members(member):
+        until(lambda: len(member.owned) == 2, member)
+        assert member.consumer.subscription() == [f"^{stem}-.*"]
+
+
+def test_rebalances_are_counted(kafka: KafkaCluster) -> None:
+    topic, group = unique("t"), unique("g")
+    kafka.create_topic(topic)
+    member = NextGeneration(kafka, group, topic)
+    with members(member):
+        shared(topic, 1, member)
+        assert _sample(member.registry, "kafka_coop_assigned_partitions") == 1
+        assert (_sample(member.registry, "kafka_coop_rebalance_latency_seconds_count") or 0) >= 1
+        assert not _sample(member.registry, "kafka_coop_join_latency_seconds_count"), "not known"
+    assert not member.raised
+
+
+def test_by_hand(kafka: KafkaCluster) -> None:
+    topic = unique("t")
+    kafka.create_topic(topic)
+    publish(kafka, topic, 2, 0)
+    member = NextGeneration(kafka, unique("g"))
+    with members(member):
+        member.consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        until(lambda: len(member.records) == 2, member)
+
+
+@pytest.mark.parametrize("key", ["coop.poll.prefetch", "session.timeout.ms"])
+def test_keys_of_the_classic_member_are_refused(kafka: KafkaCluster, key: str) -> None:
+    with pytest.raises(ConfigurationException, match=rf"{key}.*group\.protocol=classic"):
+        _made(kafka, {key: 500})
+
+
+def test_our_assignors_are_refused(kafka: KafkaCluster) -> None:
+    with pytest.raises(ConfigurationException, match=r"group\.remote\.assignor"):
+        _made(kafka, {}, assignors=[Range()])
+
+
+def _made(kafka: KafkaCluster, config: dict[str, Any], **more: Any) -> CoopConsumer:
+    required = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "g"}
+    return CoopConsumer(
+        {**required, "group.protocol": "consumer", **config}, registry=CollectorRegistry(), **more
+    )
+
+
+# --- from one protocol to the other ---------------------------------------------------------------
+
+
+def test_a_classic_member_is_told_when_its_group_is_upgraded_under_it(kafka: KafkaCluster) -> None:
+    topic, group = unique("t"), unique("g")
+    kafka.create_topic(topic, partitions=4)
+    # The one strategy of ours that leaves no marks: those Kafka will not lose.
+    eager = {"session_timeout_ms": 6000, "partition_assignment_strategy": "sticky"}
+    classic = Member(kafka, group, topic, **eager)
+    with members(classic):
+        shared(topic, 4, classic)
+        modern = NextGeneration(kafka, group, topic)
+        with members(modern):
+            shared(topic, 4, classic, modern)
+            until(lambda: bool(classic.raised), classic, modern)
+            assert "group.protocol=consumer" in str(classic.raised[0])
+            publish(kafka, topic, 5, 0, 1, 2, 3)
+            until(lambda: len(classic.records) + len(modern.records) >= 20, classic, modern)
+            assert len(classic.raised) == 1, "once"
+
+
+def test_a_group_that_ours_lead_is_not_upgraded_and_the_newcomer_learns_why(
+    kafka: KafkaCluster,
+) -> None:
+    topic, group = unique("t"), unique("g")
+    kafka.create_topic(topic, partitions=2)
+    classic = Member(kafka, group, topic, session_timeout_ms=6000)
+    with members(classic):
+        shared(topic, 2, classic)
+        modern = NextGeneration(kafka, group, topic)
+        with members(modern):
+            until(lambda: bool(modern.errors), classic, modern)
+            error = modern.errors[0].error()
+            assert error is not None
+            assert error.fatal()
+            assert "docs/MIGRATION.md" in error.str()
+        assert classic.calls("assigned") == [((topic, 0), (topic, 1))]
+        assert not classic.raised
+
+
+def test_and_back(kafka: KafkaCluster) -> None:
+    """When the last member of the new protocol has gone, our strategies assign again."""
+    topic, group = unique("t"), unique("g")
+    kafka.create_topic(topic, partitions=4)
+    modern = NextGeneration(kafka, group, topic)
+    with members(modern):
+        shared(topic, 4, modern)
+        classic = Member(kafka, group, topic, session_timeout_ms=6000)
+        with members(classic):
+            shared(topic, 4, classic, modern)
+            with in_background(classic.step):
+                modern.consumer.close()
+            shared(topic, 4, classic)
+            assert classic.consumer.memberid()
+
+
+def _sample(registry: CollectorRegistry, name: str) -> float | None:
+    values = [s.value for f in registry.collect() for s in f.samples if s.name == name]
+    return values[0] if values else None

@@ -1,0 +1,212 @@
+"""Crashes noticed at once, and nothing taken for a crash that is none."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import trustme
+from confluent_kafka.admin import AdminClient
+from cryptography.hazmat.primitives import serialization
+from integration_support import PATIENCE, Cluster, Member, classic, members, shared, unique, until
+from test_integration_processes import Child
+
+from kafka_coop.testing import EmbeddedKafka, LocalKafka
+from kafka_coop.testing.cluster import KafkaCluster
+
+SESSION = 60_000
+"""Milliseconds. Longer than any test here has patience: only a LeaveGroup can be what ended it."""
+
+WATCHED = {"coop_watchdog": True, "session_timeout_ms": SESSION}
+
+
+@contextmanager
+def pair(cluster: Cluster, how: str = "poll", **config: str) -> Iterator[tuple[Child, Member, str]]:
+    """A watched member in a process of its own, and one here, that share a topic."""
+    topic, group = unique("t"), unique("g")
+    cluster.create_topic(topic, partitions=2)
+    child = Child(cluster, group, topic, how, **WATCHED, **config)
+    here = Member(cluster, group, session_timeout_ms=SESSION, **config)
+    try:
+        with members(here):
+            until(
+                lambda: bool(child.heard("assigned")), within=2 * PATIENCE
+            )  # two interpreters start
+            if how != "poll":
+                until(lambda: bool(child.heard("done")), within=2 * PATIENCE)
+            yield child, here, topic
+    finally:
+        child.process.kill()
+        child.end()
+
+
+def pid_of_watchdog(member: Member) -> int:
+    guard = classic(member)._guard
+    assert guard is not None
+    assert guard._process is not None
+    return guard._process.pid
+
+
+def in_group(kafka: KafkaCluster, member: Member) -> int:
+    """How many members the coordinator has in its books."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    (described,) = admin.describe_consumer_groups([member.group]).values()
+    return len(described.result(PATIENCE).members)
+
+
+def is_running(pid: int) -> bool:
+    """Alive, and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.kafka
+def test_a_killed_members_partitions_are_taken_at_once(kafka: KafkaCluster) -> None:
+    with pair(kafka) as (child, here, topic):
+        here.subscribe(topic)
+        until(lambda: len(here.owned) == 1, here)
+        child.send(signal.SIGKILL)
+        shared(topic, 2, here)
+
+
+@pytest.mark.kafka
+def test_a_stopped_member_is_not_a_dead_one(kafka: KafkaCluster) -> None:
+    with pair(kafka) as (child, here, topic):
+        here.subscribe(topic)
+        until(lambda: len(here.owned) == 1, here)
+        child.send(signal.SIGSTOP)
+        for _ in range(100):
+            here.step()
+        assert in_group(kafka, here) == 2
+        child.send(signal.SIGCONT)
+        child.send(signal.SIGKILL)
+        shared(topic, 2, here)
+
+
+@pytest.mark.kafka
+def test_a_forked_child_that_lives_on_holds_nothing_up(kafka: KafkaCluster) -> None:
+    """Its copy of the pipe would, as long as it were open."""
+    with pair(kafka, "fork") as (child, here, topic):
+        here.subscribe(topic)
+        until(lambda: len(here.owned) == 1, here)
+        child.send(signal.SIGKILL)
+        shared(topic, 2, here)
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("how", ["pipe", "exec"])
+def test_a_pipe_that_a_living_process_closed_is_no_death(kafka: KafkaCluster, how: str) -> None:
+    with pair(kafka, how) as (child, here, _):
+        for _ in range(100):
+            here.step()
+        assert child.process.poll() is None
+        assert in_group(kafka, here) == 1
+        child.send(signal.SIGKILL)
+        until(lambda: in_group(kafka, here) == 0)
+
+
+def test_closing_ends_it_and_leaves_no_zombie(embedded: EmbeddedKafka) -> None:
+    topic = unique("t")
+    embedded.create_topic(topic)
+    member = Member(embedded, unique("g"), topic, **WATCHED)
+    with members(member):
+        shared(topic, 1, member)
+        pid = pid_of_watchdog(member)
+        assert is_running(pid)
+        embedded.track_requests()
+    with pytest.raises(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+    assert len(_leaves(embedded)) == 1, "the member's own"
+
+
+def test_one_that_dies_is_replaced_when_there_is_news(embedded: EmbeddedKafka) -> None:
+    topic = unique("t")
+    embedded.create_topic(topic)
+    member = Member(embedded, unique("g"), topic, **WATCHED)
+    with members(member):
+        shared(topic, 1, member)
+        first = pid_of_watchdog(member)
+        os.kill(first, signal.SIGKILL)
+        until(lambda: not is_running(first), member)
+        member.consumer.unsubscribe()
+        member.subscribe(topic)
+        until(lambda: pid_of_watchdog(member) != first, member)
+        assert is_running(pid_of_watchdog(member))
+
+
+def test_it_ignores_what_stops_a_service_and_shows_no_secret(embedded: EmbeddedKafka) -> None:
+    topic = unique("t")
+    embedded.create_topic(topic)
+    member = Member(embedded, unique("g"), topic, ssl_key_password="hunter2", **WATCHED)
+    with members(member):
+        shared(topic, 1, member)
+        pid = pid_of_watchdog(member)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            os.kill(pid, number)
+        for file in ("cmdline", "environ"):
+            assert b"hunter2" not in Path(f"/proc/{pid}/{file}").read_bytes()
+        assert b"hunter2" not in repr(classic(member)._guard._ward).encode()  # type: ignore[union-attr]
+        assert is_running(pid)
+
+
+def _leaves(embedded: EmbeddedKafka) -> list[object]:
+    return [r for r in embedded.requests() if r.api == "LeaveGroup"]
+
+
+# --- with credentials -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def guarded_kafka(authority: trustme.CA) -> Iterator[LocalKafka]:
+    """A broker that takes nobody without TLS and a password."""
+    certificate = authority.issue_cert("127.0.0.1")
+    listener = "listener.name.client."
+    properties = {
+        listener + "ssl.keystore.type": "PEM",
+        listener + "ssl.keystore.key": _pkcs8(certificate.private_key_pem.bytes()),
+        listener + "ssl.keystore.certificate.chain": "".join(
+            blob.bytes().decode() for blob in certificate.cert_chain_pems
+        ),
+        listener + "sasl.enabled.mechanisms": "PLAIN",
+        listener + "plain.sasl.jaas.config": (
+            'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="hunter2";'
+        ),
+    }
+    with LocalKafka(client_protocol="SASL_SSL", properties=properties) as kafka:
+        yield kafka
+
+
+def _pkcs8(key: bytes) -> str:
+    loaded = serialization.load_pem_private_key(key, password=None)
+    return loaded.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    ).decode()
+
+
+@pytest.mark.kafka
+def test_it_logs_in_as_the_member_does(guarded_kafka: LocalKafka, authority: trustme.CA) -> None:
+    secure = {
+        "security_protocol": "sasl_ssl",
+        "ssl_ca_pem": authority.cert_pem.bytes().decode(),
+        "sasl_mechanism": "PLAIN",
+        "sasl_username": "alice",
+        "sasl_password": "hunter2",
+    }
+    with pair(guarded_kafka, **secure) as (child, here, topic):
+        here.subscribe(topic)
+        until(lambda: len(here.owned) == 1, here)
+        child.send(signal.SIGKILL)
+        shared(topic, 2, here)
