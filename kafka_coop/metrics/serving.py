@@ -119,8 +119,9 @@ def serve(
     Raises:
         ConfigurationError: The port can't be had.
     """
+    # A consumer is iterable itself: going through it would be polling it.
     several: Sequence[Observed] = (
-        tuple(consumers) if isinstance(consumers, Iterable) else (consumers,)
+        tuple(consumers) if not hasattr(consumers, "health") else (consumers,)
     )
     if not 0 <= port <= _MOST_PORTS:
         raise ConfigurationError("port", f"port must be between 0 and {_MOST_PORTS}, not {port!r}")

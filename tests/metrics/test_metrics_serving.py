@@ -135,6 +135,11 @@ def polled_until_assigned(consumer: CoopConsumer) -> None:
     wait_until(assigned, "nothing is assigned")
 
 
+def test_a_consumer_is_served_alone_though_it_can_be_iterated(consumer: CoopConsumer) -> None:
+    with serve(consumer, 0, host="127.0.0.1") as server:
+        assert get(server, "/live")[0] == 200
+
+
 def test_health_from_birth_to_close(consumer: CoopConsumer) -> None:
     assert consumer.health().problems == ("not subscribed",)
     consumer.subscribe(["t"])
