@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol, Self, runtime_checkable
 from urllib.parse import parse_qs, urlsplit
 
 from prometheus_client import CollectorRegistry
@@ -38,6 +38,7 @@ class Condition(Protocol):
         """JSON-able values."""
 
 
+@runtime_checkable
 class Observed(Protocol):
     """A consumer, as far as this module knows it."""
 
@@ -121,7 +122,7 @@ def serve(
     """
     # A consumer is iterable itself: going through it would be polling it.
     several: Sequence[Observed] = (
-        tuple(consumers) if not hasattr(consumers, "health") else (consumers,)
+        (consumers,) if isinstance(consumers, Observed) else tuple(consumers)
     )
     if not 0 <= port <= _MOST_PORTS:
         raise ConfigurationError("port", f"port must be between 0 and {_MOST_PORTS}, not {port!r}")
