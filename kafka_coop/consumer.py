@@ -12,6 +12,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -104,8 +105,9 @@ class CoopConsumer:
             clock=clock.now,
         )
         undo.callback(self._metrics.close)
+        listening = self._metrics.librdkafka.listening(self._config.fetcher)
         self._fetcher, self._backend = membership(
-            self._config,
+            replace(self._config, fetcher=listening),
             settings,
             lock=self._lock,
             observer=LoggingObserver(self._metrics, self._log, settings.assignors),

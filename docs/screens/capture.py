@@ -18,7 +18,7 @@ import subprocess
 import sys
 import termios
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -56,8 +56,11 @@ def main() -> None:
         draw("describe-40-columns", ["describe", GROUP, *where], width=40)
         draw("describe-partitions", ["describe", GROUP, *where, "--partitions"])
         draw("no-such-group", ["describe", "order-service", *where])
-        with joining(servers, group):
-            draw("watch", ["watch", GROUP, *where, "--interval", "0.5", "--count", "40"])
+        draw(
+            "watch",
+            ["watch", GROUP, *where, "--interval", "0.5", "--count", "40"],
+            once_it_shows=lambda: group.enter_context(member(servers, "orders-4")),
+        )
         draw("plan", ["plan", GROUP, *where, "--leave", "orders-1", "--grow", "orders=16"])
     changes = ["plan", "--members", "4", "--topic", "orders=12", "--topic", "payments=6"]
     picture = HERE / "plan-picture.svg"
@@ -95,15 +98,6 @@ def member(servers: str, name: str) -> Iterator[CoopConsumer]:
         consumer.close()
 
 
-@contextmanager
-def joining(servers: str, group: ExitStack) -> Iterator[None]:
-    """One more member joins two seconds later."""
-    timer = threading.Timer(2, lambda: group.enter_context(member(servers, "orders-4")))
-    timer.start()
-    yield
-    timer.join()
-
-
 def balanced(*consumers: CoopConsumer) -> bool:
     """Whether they have all partitions, each its share."""
     counts = [len(c.assignment()) for c in consumers]
@@ -129,9 +123,15 @@ def publish(servers: str) -> None:
     producer.flush()
 
 
-def draw(name: str, arguments: list[str], *, width: int = WIDTH) -> None:
+def draw(
+    name: str,
+    arguments: list[str],
+    *,
+    width: int = WIDTH,
+    once_it_shows: Callable[[], object] = lambda: None,
+) -> None:
     """Runs a command and draws what its terminal showed in the end."""
-    written = kafka_coop(arguments, width)
+    written = kafka_coop(arguments, width, once_it_shows)
     last = written.rsplit(_FRAME, 1)[-1] if _FRAME in written else written
     shown = Text.from_ansi(_CONTROL.sub("", last).rstrip())
     console = Console(record=True, width=width, file=io.StringIO(), force_terminal=True)
@@ -145,8 +145,13 @@ def short(argument: str) -> str:
     return "localhost:9092" if argument.startswith("127.0.0.1:") else argument
 
 
-def kafka_coop(arguments: list[str], width: int) -> str:
-    """What a command writes to a terminal of this width."""
+def kafka_coop(
+    arguments: list[str], width: int, once_it_shows: Callable[[], object] = lambda: None
+) -> str:
+    """What a command writes to a terminal of this width.
+
+    ``once_it_shows`` is called when the first output is there.
+    """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", HEIGHT, width, 0, 0))
     process = subprocess.Popen(
@@ -165,6 +170,8 @@ def kafka_coop(arguments: list[str], width: int) -> str:
             break
         if not more:
             break
+        if not got:
+            once_it_shows()
         got += more
     os.close(ours)
     process.wait()

@@ -16,9 +16,16 @@ NARROW: Final = 72
 """Columns below which tables give way to lines."""
 
 
+class _Console(Console):
+    """rich ends the process where a pipe is closed; what that means is for `guard` to say."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def make_console(*, stderr: bool = False) -> Console:
     """A console that invents nothing: no emoji, no guessed colours. It honours NO_COLOR."""
-    return Console(stderr=stderr, highlight=False, emoji=False, markup=False)
+    return _Console(stderr=stderr, highlight=False, emoji=False, markup=False)
 
 
 def ranges(partitions: Partitions) -> str:

@@ -6,8 +6,9 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol, Self, runtime_checkable
 from urllib.parse import parse_qs, urlsplit
 
 from prometheus_client import CollectorRegistry
@@ -37,6 +38,7 @@ class Condition(Protocol):
         """JSON-able values."""
 
 
+@runtime_checkable
 class Observed(Protocol):
     """A consumer, as far as this module knows it."""
 
@@ -46,6 +48,19 @@ class Observed(Protocol):
 
     def health(self, max_lag: int | None = None) -> Condition:
         """Whether it is well."""
+
+
+class _Server(ThreadingHTTPServer):
+    """http.server's, without its question for this machine's name in the DNS.
+
+    Nothing here needs the answer, and where no name server answers, it takes minutes.
+    """
+
+    daemon_threads = True
+
+    def server_bind(self) -> None:
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
 
 class MetricsServer:
@@ -105,18 +120,18 @@ def serve(
     Raises:
         ConfigurationError: The port can't be had.
     """
+    # A consumer is iterable itself: going through it would be polling it.
     several: Sequence[Observed] = (
-        tuple(consumers) if isinstance(consumers, Iterable) else (consumers,)
+        (consumers,) if isinstance(consumers, Observed) else tuple(consumers)
     )
     if not 0 <= port <= _MOST_PORTS:
         raise ConfigurationError("port", f"port must be between 0 and {_MOST_PORTS}, not {port!r}")
     try:
-        server = ThreadingHTTPServer((host, port), _handler(several, max_lag))
+        server = _Server((host, port), _handler(several, max_lag))
     except OSError as error:
         raise ConfigurationError(
             "port", f"can't serve metrics on {host or '*'}:{port}: {error}; choose another port"
         ) from None
-    server.daemon_threads = True
     return MetricsServer(server)
 
 

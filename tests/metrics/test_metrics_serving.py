@@ -90,6 +90,12 @@ def test_lag_is_judged_where_it_is_asked_for() -> None:
             assert get(server, "/health")[0] == status
 
 
+def test_serving_asks_no_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostbyaddr", lambda _name: pytest.fail("it asks"))
+    with serve(Stub(WELL), 0) as server:
+        assert get(server, "/live")[0] == 200
+
+
 def test_a_port_that_is_taken_is_named() -> None:
     with (
         serve(Stub(WELL), 0, host="127.0.0.1") as server,
@@ -127,6 +133,11 @@ def polled_until_assigned(consumer: CoopConsumer) -> None:
         return len(consumer.assignment()) == 2 and consumer.health().stable
 
     wait_until(assigned, "nothing is assigned")
+
+
+def test_a_consumer_is_served_alone_though_it_can_be_iterated(consumer: CoopConsumer) -> None:
+    with serve(consumer, 0, host="127.0.0.1") as server:
+        assert get(server, "/live")[0] == 200
 
 
 def test_health_from_birth_to_close(consumer: CoopConsumer) -> None:

@@ -98,7 +98,12 @@ class Service:
                     **settings,
                 },
             )
-        wait_until(lambda: "on port" in self._log.read_text(), f"{name} serves nothing", PATIENCE)
+        try:
+            wait_until(lambda: "on port" in self._log.read_text(), "it serves nothing", PATIENCE)
+        except TimeoutError:
+            self.process.kill()
+            self.process.wait()
+            raise
         found = re.search(r"on port (\d+)", self._log.read_text())
         assert found is not None
         self.port = int(found[1])
