@@ -123,7 +123,7 @@ def test_the_simulations_verdict_is_the_last_line(capsys: pytest.CaptureFixture[
 def test_a_violation_is_an_exit_status(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bad = SimpleNamespace(violated="I1", text="two owners", at=1.0)
+    bad = SimpleNamespace(violated="I1", text="two owners", at=1.0, settled_in=0.0, rounds=1)
     monkeypatch.setattr("kafka_coop.simulation.check.run", lambda _scenario, coverage: bad)
     assert run(["simulate", "check", "--seeds", "1", "--jobs", "1"]) == Exit.NO
     assert capsys.readouterr().out.splitlines()[-1] == "1 schedules, 1 violations"
