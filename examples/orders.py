@@ -18,7 +18,9 @@ from kafka_coop import Shutdown
 
 def main() -> None:
     """Creates the topic where it is missing, and publishes until SIGTERM or Ctrl-C."""
-    servers = {"bootstrap.servers": os.environ["BOOTSTRAP_SERVERS"]}
+    servers: dict[str, str | int | float | bool] = {
+        "bootstrap.servers": os.environ["BOOTSTRAP_SERVERS"]
+    }
     topic = os.environ.get("TOPIC", "orders")
     pause = 1 / float(os.environ.get("ORDERS_PER_SECOND", "200"))
     wanted = NewTopic(topic, num_partitions=int(os.environ.get("PARTITIONS", "12")))
