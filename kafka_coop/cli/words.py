@@ -16,9 +16,15 @@ NARROW: Final = 72
 """Columns below which tables give way to lines."""
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leaves it to `guard`: rich would end the process with status 1."""
+        raise BrokenPipeError
+
+
 def make_console(*, stderr: bool = False) -> Console:
     """A console that invents nothing: no emoji, no guessed colours. It honours NO_COLOR."""
-    return Console(stderr=stderr, highlight=False, emoji=False, markup=False)
+    return _Console(stderr=stderr, highlight=False, emoji=False, markup=False)
 
 
 def ranges(partitions: Partitions) -> str:
