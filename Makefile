@@ -1,12 +1,16 @@
 # Needs make and Python 3.11+; everything else comes from package registries.
 #   make demo    a living group on real data, under two minutes
 #   make test    everything that CI runs
+#   make bench   the figures of docs/BENCHMARKS.md
+#   make soak    SEEDS random schedules of a simulated group (a million: hours)
+#   make observe a living group with Prometheus and Grafana; make chaos joins and kills members
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
   "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
 JOBS   ?= 2
+SEEDS  ?= 1000000
 BIN    := .venv/bin
 
-.PHONY: demo test lint unit again bench lock clean
+.PHONY: demo test lint unit again bench soak mutations observe chaos screens lock clean
 
 demo: .venv/.demo
 	@$(BIN)/python -m kafka_coop.demo
@@ -19,6 +23,7 @@ lint: .venv/.dev
 	$(BIN)/mypy
 	for conftest in tests/*/conftest.py; do $(BIN)/mypy $$conftest || exit 1; done
 	$(BIN)/lint-imports
+	$(BIN)/python -m grafana --check
 
 unit: .venv/.dev
 	$(BIN)/pytest -n $(JOBS) --dist loadgroup
@@ -30,6 +35,21 @@ again: lint
 
 bench: .venv/.dev
 	$(BIN)/python -m benchmarks
+
+soak: .venv/.dev
+	$(BIN)/python -m kafka_coop.simulation.check --seeds $(SEEDS) --jobs $(JOBS) --coverage
+
+mutations: .venv/.dev
+	$(BIN)/python tests/simulation/mutations/mutate.py --jobs $(JOBS)
+
+observe:
+	docker-compose -f docker-compose.yml -f docker-compose.observe.yml up
+
+chaos:
+	examples/chaos.sh
+
+screens: .venv/.dev
+	$(BIN)/python docs/screens/capture.py
 
 lock: .venv/.uv
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \

@@ -1,11 +1,11 @@
-"""Runs all benchmarks, one after the other: ``make bench``. About forty minutes."""
+"""Runs all benchmarks, one after the other: ``make bench``. About an hour."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
-BENCHMARKS = ("consume", "idle", "leader", "rebalance")
+BENCHMARKS = ("consume", "idle", "leader", "rebalance", "rolling", "watchdog", "spark")
 
 
 def main() -> int:

@@ -17,9 +17,8 @@ NARROW: Final = 72
 
 
 class _Console(Console):
-    """rich ends the process where a pipe is closed; what that means is for `guard` to say."""
-
     def on_broken_pipe(self) -> None:
+        """Leaves it to `guard`: rich would end the process with status 1."""
         raise BrokenPipeError
 
 

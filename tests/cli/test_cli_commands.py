@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +17,7 @@ from kafka_coop.cli import entry
 from kafka_coop.cli.app import run
 from kafka_coop.cli.connection import client_config
 from kafka_coop.cli.exits import CommandError, Exit
+from kafka_coop.simulation.check import Verdict
 
 NOBODY = "127.0.0.1:1"
 
@@ -123,8 +123,8 @@ def test_the_simulations_verdict_is_the_last_line(capsys: pytest.CaptureFixture[
 def test_a_violation_is_an_exit_status(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bad = SimpleNamespace(violated="I1", text="two owners", at=1.0, settled_in=0.0, rounds=1)
-    monkeypatch.setattr("kafka_coop.simulation.check.run", lambda _scenario, coverage: bad)
+    bad = Verdict(violated="I1", text="two owners", at=1.0)
+    monkeypatch.setattr("kafka_coop.simulation.check.run", lambda *_, **__: bad)
     assert run(["simulate", "check", "--seeds", "1", "--jobs", "1"]) == Exit.NO
     assert capsys.readouterr().out.splitlines()[-1] == "1 schedules, 1 violations"
 
