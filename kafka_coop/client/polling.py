@@ -32,7 +32,7 @@ FOREVER = float("inf")
 
 NEVER = float("-inf")
 
-_CALM_SLICE = 0.030
+_CALM_SLICE = 0.050
 """Seconds of one wait inside librdkafka, which nothing of ours can wake. A record ends it."""
 
 _BUSY_SLICE = 0.002
