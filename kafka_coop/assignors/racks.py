@@ -9,6 +9,7 @@ import numpy as np
 
 from kafka_coop.assignors.columns import NOBODY, Counts, Flags, Ints
 from kafka_coop.assignors.snapshot import Snapshot
+from kafka_coop.types import distinct
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -36,7 +37,7 @@ class Racks:
 
         They do if some member's rack holds a replica, and not every partition is in every rack.
         """
-        places = np.unique(self.place_of[begin:end])
+        places = distinct(self.place_of[begin:end])
         held: Flags = self.near[places, :-1]
         anywhere: Flags = np.logical_or.reduce(held, axis=0)
         racks = self.rack_of[members]

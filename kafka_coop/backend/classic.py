@@ -240,7 +240,8 @@ class ClassicBackend:
         owned = self._member.owned
         if self.mailbox.last_poll != self._told_poll:
             self._told_poll = self.mailbox.last_poll
-            for effect in self._member.handle(ev.Polled(at=self._told_poll), now):
+            polled = ev.Polled(at=self._told_poll, delivered_at=self.mailbox.last_delivery)
+            for effect in self._member.handle(polled, now):
                 self._carry_out(effect)
         for effect in self._member.handle(event, now):
             self._carry_out(effect)

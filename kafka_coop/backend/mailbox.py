@@ -52,6 +52,7 @@ class Mailbox:
             out later (invariant 1).
         expecting: Work may come at any moment: poll in short slices.
         last_poll: Written by the user's thread: when it was last seen polling.
+        last_delivery: The same: when it was last given a record, to the second.
         topics: What the member joins for; its partitions may be owned soon.
         left: The member has left for good.
     """
@@ -61,6 +62,7 @@ class Mailbox:
         self.lease_until = float("-inf")
         self.expecting = False
         self.last_poll = float("-inf")
+        self.last_delivery = float("-inf")
         self.topics: tuple[str, ...] = ()
         self.left = False
         self._lock = threading.Lock()

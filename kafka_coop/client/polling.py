@@ -152,6 +152,8 @@ class Polling:
                 # Stopped or starved in the wait: what came in the end is not ours any more.
                 self._put_back(got)
                 got[:] = [message for message in got if message.error() is not None]
+            if got:
+                self._mailbox.last_delivery = now
             if len(got) >= n or remaining <= wait:
                 return
 

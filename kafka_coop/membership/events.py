@@ -57,9 +57,15 @@ class EnforceRebalance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Polled:
-    """The user's thread was seen in poll() at ``at``."""
+    """The user's thread was seen in poll() at ``at``.
+
+    Attributes:
+        at: When.
+        delivered_at: When it was last given a record, -inf where never; None: it is not known.
+    """
 
     at: float
+    delivered_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

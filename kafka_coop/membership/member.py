@@ -154,6 +154,7 @@ class Member(Joining, Leaving):
 
     def _on_polled(self, event: ev.Polled, _now: float) -> Effects:
         self._last_polled = max(self._last_polled, event.at)
+        self._pulse.delivered(event.delivered_at)
         return ()
 
     def _on_nothing(self, _event: ev.Event, _now: float) -> Effects:

@@ -49,6 +49,11 @@ from kafka_coop.types import GroupMetadata
 DEFAULT_INTERVAL = timedelta(seconds=3)
 """Where neither the user nor the leader (another client's, say) gave an interval."""
 
+IDLE_AFTER = 10.0
+IDLE_INTERVAL = 0.2
+"""Seconds. Who has had no record for a while does not beat every 50 ms to learn of a leave: half
+a percent of a core, to take over sooner what is silent, too. An interval set by the user holds."""
+
 FOLLOW_UP_INTERVAL = 0.010
 _FOLLOW_UP_SLOWDOWN = 0.1  # of the time since the announcement
 
@@ -62,6 +67,7 @@ class Pulse:
         self._identity: GroupMetadata | None = None
         self._suggested: timedelta | None = None
         self._announced_at: float | None = None
+        self._delivered_at: float | None = None
         self._flying: tuple[int, float, GroupMetadata] | None = None
         self._last_sent = 0.0
         self._not_before = 0.0
@@ -138,6 +144,10 @@ class Pulse:
     def suggest(self, interval: timedelta | None) -> None:
         """What the leader's assignment says of the pace; None where it says nothing."""
         self._suggested = interval
+
+    def delivered(self, at: float | None) -> None:
+        """When the user was last given a record; None: it is not known."""
+        self._delivered_at = at
 
     def announce(self, now: float) -> None:
         """The leader announced a follow-up round, and we shall not be who starts it."""
@@ -246,5 +256,10 @@ class Pulse:
     def _ordinary_interval(self) -> float:
         s = self._settings
         chosen = s.heartbeat_interval or self._suggested or DEFAULT_INTERVAL
+        if s.heartbeat_interval is None and self._idle():
+            chosen = max(chosen, timedelta(seconds=IDLE_INTERVAL))
         # Java's advice, a third of the session timeout, is a bound on what peers may suggest.
         return min(chosen, s.session_timeout / 3).total_seconds()
+
+    def _idle(self) -> bool:
+        return self._delivered_at is not None and self._last_sent - self._delivered_at > IDLE_AFTER

@@ -21,7 +21,7 @@ from kafka_coop.protocol.subscription import decode_subscription
 from kafka_coop.protocol.topic_names import TopicNames
 from kafka_coop.protocol.topic_partitions import decode_strings, int32_at_every_byte
 from kafka_coop.protocol.topic_partitions_batch import PADDING, Flags, read_lists, read_sets
-from kafka_coop.types import NO_GENERATION, Partitions, Subscription
+from kafka_coop.types import NO_GENERATION, Partitions, Subscription, distinct
 
 _VERSION_BYTES = 2
 _SMALLEST = _VERSION_BYTES + 4
@@ -298,7 +298,7 @@ class _TopicLists:
         rises[begins[(begins > 0) & (begins < lists.size)] - 1] = True
         if rises.all():
             return lists, begins
-        tidy = [by_rank[np.unique(rank[numbers])] for numbers in self._lists]
+        tidy = [by_rank[distinct(rank[numbers])] for numbers in self._lists]
         sizes = np.array([a.size for a in tidy], np.int64)
         return np.concatenate(tidy), np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
 

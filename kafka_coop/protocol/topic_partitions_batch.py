@@ -22,7 +22,7 @@ from kafka_coop.protocol.partition_sets import Longs, PartitionSets
 from kafka_coop.protocol.primitives import encode_string
 from kafka_coop.protocol.topic_names import LONGEST_NAME, TopicNames
 from kafka_coop.protocol.topic_partitions import SMALLEST_RUN, int32_at_every_byte, number_offsets
-from kafka_coop.types import PartitionIndices
+from kafka_coop.types import PartitionIndices, distinct
 
 Flags = npt.NDArray[np.bool_]
 
@@ -266,7 +266,7 @@ def write_sets(sets: PartitionSets) -> tuple[memoryview, Longs]:
         int32 = np.ndarray((buffer.size - 3,), np.dtype(">i4"), buffer, 0, (1,))
         int32[number_offsets(starts, sets.counts)] = sets.numbers
     firsts = sets.numbers[np.cumsum(sets.counts) - sets.counts]
-    for length in np.unique(lengths[used]).tolist():
+    for length in distinct(lengths[used]).tolist():
         _write_runs(buffer, sets, names, length, at=starts - length - 4, firsts=firsts)
     return buffer.data, np.concatenate((np.zeros(1, np.int64), ends))[sets.begins]
 

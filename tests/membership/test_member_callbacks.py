@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from member_box import MemberBox, partitions
 
@@ -481,6 +483,24 @@ def test_a_static_member_leaves_by_name_once_it_has_drained_and_else_stays(drain
 
 
 # --- marks ---------------------------------------------------------------------------------
+
+
+def test_who_has_had_no_record_for_a_while_beats_more_rarely() -> None:
+    box = stable()
+    box.beat(ErrorCode.rebalance_in_progress)
+    box.answer_join(generation=2)
+    box.answer_sync(T01, marks=AssignmentMarks(heartbeat_interval=timedelta(milliseconds=50)))
+    for delivered_at, interval in (
+        (None, 0.05),
+        (float("-inf"), 0.2),
+        (box.now, 0.05),
+        (box.now - 60, 0.2),
+    ):
+        box.handle(ev.Polled(at=box.now, delivered_at=delivered_at))
+        box.beat()
+        start = box.now
+        box.beat()
+        assert box.now - start == pytest.approx(interval)
 
 
 def test_an_announced_follow_up_is_listened_for_every_10_ms() -> None:
