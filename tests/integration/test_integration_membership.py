@@ -315,7 +315,7 @@ def test_kept_partitions_flow_while_another_members_callback_holds_the_round(
     """
     cluster = kafka
     topic, group = unique("t"), unique("g")
-    cluster.create_topic(topic, partitions=4)
+    cluster.create_topic(topic, partitions=6)  # of 3 each, both give up one
     quick, slow = Member(cluster, group, topic), Member(cluster, group, topic)
     entered, go_on = threading.Event(), threading.Event()
 
@@ -324,7 +324,7 @@ def test_kept_partitions_flow_while_another_members_callback_holds_the_round(
         assert go_on.wait(PATIENCE)
 
     with members(quick, slow):
-        shared(topic, 4, quick, slow)
+        shared(topic, 6, quick, slow)
         kept = set(quick.owned)
         slow.hooks["revoked"] = wait
         third = Member(cluster, group, topic)

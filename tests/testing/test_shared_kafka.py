@@ -192,11 +192,11 @@ def test_a_broker_that_ends_at_once_shows_its_log(has_docker: None) -> None:
 
 @pytest.fixture
 def has_docker() -> None:
-    """Skips where no container can be started, and fails in CI."""
+    """Skips where no container can be started, and fails where one must be (KAFKA_COOP_DOCKER)."""
     try:
         ContainerKafka()
     except KafkaUnavailableError as error:
-        if os.environ.get("CI"):
+        if os.environ.get("KAFKA_COOP_DOCKER"):
             raise
         pytest.skip(str(error))
 
