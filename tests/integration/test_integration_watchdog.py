@@ -147,12 +147,20 @@ def test_it_ignores_what_stops_a_service_and_shows_no_secret(embedded: EmbeddedK
     with members(member):
         shared(topic, 1, member)
         pid = pid_of_watchdog(member)
+        until(lambda: ignores(pid, signal.SIGTERM), member)  # its interpreter takes a while
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             os.kill(pid, number)
         for file in ("cmdline", "environ"):
             assert b"hunter2" not in Path(f"/proc/{pid}/{file}").read_bytes()
         assert b"hunter2" not in repr(classic(member)._guard._ward).encode()  # type: ignore[union-attr]
         assert is_running(pid)
+
+
+def ignores(pid: int, number: int) -> bool:
+    """Whether a process ignores a signal, by its mask in /proc."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (mask,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigIgn"))
+    return bool(int(mask, 16) >> (number - 1) & 1)
 
 
 def _leaves(embedded: EmbeddedKafka) -> list[object]:
