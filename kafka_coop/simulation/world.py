@@ -308,6 +308,12 @@ class World:
             process.resume()
             process.assignor_time = 0.001
             process.user.callback_time = 0.0
+        if len({plan.strategies for plan in self._plans.values()}) > 1:
+            # A coordinator that has read the group from its log knows of each member the chosen
+            # strategy alone, and refuses whoever lacks that one until the others join again.
+            for process in self.processes.values():
+                if process.alive and any(process.wanted):
+                    process.enforce_rebalance()
 
     def make_up_for_unseen_changes(self) -> None:
         """Somebody asks for a round, where static members came back and a change may be unseen.
