@@ -3,14 +3,23 @@
 #   make test    everything that CI runs
 #   make bench   the figures of docs/BENCHMARKS.md
 #   make soak    SEEDS random schedules of a simulated group (a million: hours)
+#   make fuzz    INPUTS damaged bytes for every decoder (ten million: some minutes)
+#   make audit   known vulnerabilities of everything in locks/ (AUDIT=osv: by OSV's service)
+#   make garbage a million members' damaged subscriptions, each led and checked
 #   make observe a living group with Prometheus and Grafana; make chaos joins and kills members
+#   make containers  the tests that need Docker, with images from a registry or built here
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
   "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
 JOBS   ?= 2
+# Of the tests: they wait for brokers more than they compute.
+WORKERS ?= 4
 SEEDS  ?= 1000000
+INPUTS ?= 10000000
+AUDIT  ?= pypi
 BIN    := .venv/bin
+COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
-.PHONY: demo test lint unit again bench soak mutations observe chaos screens lock clean
+.PHONY: demo test lint unit again bench soak fuzz audit mutations observe chaos screens lock garbage containers clean
 
 demo: .venv/.demo
 	@$(BIN)/python -m kafka_coop.demo
@@ -26,12 +35,20 @@ lint: .venv/.dev
 	$(BIN)/python -m grafana --check
 
 unit: .venv/.dev
-	$(BIN)/pytest -n $(JOBS) --dist loadgroup
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
 # What failed in the last run, once more and one by one: a test that starts processes and brokers
 # may run out of its patience on a busy machine. What fails twice, fails.
 again: lint
-	$(BIN)/pytest --last-failed --last-failed-no-failures none
+	$(BIN)/python tests/failed_again.py
+
+# Images that are neither here nor in a registry within reach are built from Debian, Maven, PyPI.
+containers: .venv/.dev
+	docker image inspect apache/kafka:4.1.0 >/dev/null 2>&1 || timeout 120 docker pull -q apache/kafka:4.1.0 || \
+	  PYTHON=$(BIN)/python containers/build-image.sh
+	UV=$(BIN)/uv containers/build-observe.sh
+	KAFKA_COOP_DOCKER=1 $(BIN)/pytest --kafka=container -m "docker or real_kafka" \
+	  tests/testing/test_shared_kafka.py tests/integration/test_integration_real.py tests/observe/test_observe_living.py
 
 bench: .venv/.dev
 	$(BIN)/python -m benchmarks
@@ -39,11 +56,22 @@ bench: .venv/.dev
 soak: .venv/.dev
 	$(BIN)/python -m kafka_coop.simulation.check --seeds $(SEEDS) --jobs $(JOBS) --coverage
 
+fuzz: .venv/.dev
+	$(BIN)/python tests/protocol/protocol_fuzz.py --inputs $(INPUTS) --jobs $(JOBS)
+
+# --strict: what can't be looked up fails, too. An audit that asked nobody is none.
+audit: .venv/.uv
+	for lock in locks/*.txt; do $(BIN)/uv tool run pip-audit==2.10.1 --strict --disable-pip \
+	  --require-hashes --vulnerability-service $(AUDIT) -r $$lock || exit 1; done
+
+garbage: .venv/.dev
+	$(BIN)/python tests/leader/garbage.py
+
 mutations: .venv/.dev
 	$(BIN)/python tests/simulation/mutations/mutate.py --jobs $(JOBS)
 
 observe:
-	docker-compose -f docker-compose.yml -f docker-compose.observe.yml up
+	$(COMPOSE) -f docker-compose.yml -f docker-compose.observe.yml up
 
 chaos:
 	examples/chaos.sh

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from importlib.metadata import version
 
@@ -13,7 +14,9 @@ import pytest
 from benchmarks.peers.java import JavaPeer
 from benchmarks.peers.wire import PeerUnavailableError
 from kafka_coop.testing.cluster import KafkaCluster
+from kafka_coop.testing.container import ContainerKafka
 from kafka_coop.testing.embedded import EmbeddedKafka
+from kafka_coop.testing.unavailable import KafkaUnavailableError
 
 # Also the name of its entry point: pytest registers it once, installed or not.
 pytest_plugins = ["kafka_coop.testing.pytest_plugin"]
@@ -24,6 +27,13 @@ hypothesis.settings.register_profile("dev", deadline=None, print_blob=True)
 hypothesis.settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev")
 )
+
+
+def pytest_configure() -> None:
+    # Where a shell started the run in the background, SIGINT is ignored, and a process inherits
+    # that from its parent: the tests' children would not hear the Ctrl-C that they are sent.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -52,6 +62,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if fixtures & {"local_kafka", "kafka_cluster"}:
             item.add_marker(pytest.mark.kafka)
             item.add_marker(pytest.mark.real_kafka)
+        if "has_docker" in fixtures:
+            item.add_marker(pytest.mark.docker)
         if "java" in fixtures:
             item.add_marker(pytest.mark.xdist_group("java"))
 
@@ -66,6 +78,17 @@ def embedded(embedded_kafka: EmbeddedKafka) -> EmbeddedKafka:
 def kafka(kafka_cluster: KafkaCluster) -> KafkaCluster:
     """The real Kafka of the whole run, which --kafka names. Tests use names of their own."""
     return kafka_cluster
+
+
+@pytest.fixture(scope="session")
+def has_docker() -> None:
+    """Skips where no container can be started, and fails where one must be (KAFKA_COOP_DOCKER)."""
+    try:
+        ContainerKafka()
+    except KafkaUnavailableError as error:
+        if os.environ.get("KAFKA_COOP_DOCKER"):
+            raise
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")

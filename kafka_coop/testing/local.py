@@ -18,8 +18,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO, Final, Self
+from typing import BinaryIO, Final
 
 from kafka_coop.testing.broker_settings import (
     HOST,
@@ -32,10 +31,12 @@ from kafka_coop.testing.broker_settings import (
     zookeeper_settings,
     zookeepers_own_settings,
 )
-from kafka_coop.testing.cluster import KafkaCluster, peek, quiet_admin, wait_until
+from kafka_coop.testing.cluster import StartedKafka, peek, quiet_admin, wait_until
 from kafka_coop.testing.jars import kafka_jars
 from kafka_coop.testing.java import find_java
+from kafka_coop.testing.pact import DeathPact
 from kafka_coop.testing.proxy import Proxy
+from kafka_coop.testing.scratch import scratch_folder
 from kafka_coop.testing.unavailable import LocalKafkaUnavailableError
 
 __all__ = ["DEFAULT_VERSION", "LocalKafka", "LocalKafkaError", "LocalKafkaUnavailableError"]
@@ -62,7 +63,7 @@ class LocalKafkaError(RuntimeError):
     """A broker did not start, stop or stay up. The text ends with the end of its log."""
 
 
-class LocalKafka(KafkaCluster):
+class LocalKafka(StartedKafka):
     """A real Kafka cluster, for as long as the ``with`` block runs.
 
     The settings are for tests: sessions as short as 100 ms, no delay before a group's first
@@ -104,9 +105,10 @@ class LocalKafka(KafkaCluster):
         self._jars = kafka_jars(version)
         self._with_zookeeper = needs_zookeeper(version)
         self._start_timeout = start_timeout
-        self._folder = Path(tempfile.mkdtemp(prefix="kafka-coop-"))
+        self._folder = scratch_folder("kafka-coop-")
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
-        self._destroy = weakref.finalize(self, _destroy, self._processes, self._folder, os.getpid())
+        self._pact = DeathPact(self._folder)
+        self._destroy = weakref.finalize(self, _destroy, self._processes, self._pact, os.getpid())
         self._nodes = {node.id: node for node in place(self._folder, brokers, fronted=proxied)}
         self._proxies = {
             node.id: Proxy(HOST, node.client, listen=node.advertised, seed=node.id)
@@ -118,22 +120,6 @@ class LocalKafka(KafkaCluster):
             ",".join(f"{HOST}:{node.advertised}" for node in self._nodes.values()),
             ",".join(f"{HOST}:{node.internal}" for node in self._nodes.values()),
         )
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"LocalKafka({self.bootstrap_servers!r}, version={self.version!r})"
@@ -163,7 +149,8 @@ class LocalKafka(KafkaCluster):
     def close(self) -> None:
         """Kills the brokers and removes their data. A second call does nothing.
 
-        Left to itself, a cluster is closed when it is collected or the interpreter exits.
+        Left to itself, a cluster is closed when it is collected or the interpreter exits, and
+        dies with a process that is killed.
         """
         self._destroy()
         for proxy in self._proxies.values():
@@ -252,8 +239,8 @@ class LocalKafka(KafkaCluster):
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            # Of its own group: it outlives a Ctrl-C in the terminal until we end it.
-            start_new_session=True,
+            # Not of our group: it outlives a Ctrl-C in the terminal until we end it.
+            process_group=self._pact.group,
         )
 
     def _command(self) -> tuple[str, ...]:
@@ -351,7 +338,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _destroy(processes: dict[int, subprocess.Popen[bytes]], folder: Path, owner: int) -> None:
+def _destroy(processes: dict[int, subprocess.Popen[bytes]], pact: DeathPact, owner: int) -> None:
     if os.getpid() != owner:
         return  # a forked child, which ends; the brokers are its parent's
     for process in processes.values():
@@ -359,4 +346,4 @@ def _destroy(processes: dict[int, subprocess.Popen[bytes]], folder: Path, owner:
     for process in processes.values():
         process.wait()
     processes.clear()
-    shutil.rmtree(folder, ignore_errors=True)
+    pact.close()

@@ -15,7 +15,12 @@ from kafka_coop.testing.cluster import KafkaCluster
 from kafka_coop.testing.trial.crew import CLIENTS
 from kafka_coop.testing.trial.member import Client
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400), without_kafka_python]
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.timeout(400),
+    pytest.mark.xdist_group("trial"),
+    without_kafka_python,
+]
 
 MOST_GENERATIONS = 8
 """A change of the roster is at most a round, a follow-up, and one of either for a late comer."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import warnings
@@ -12,6 +13,19 @@ from prometheus_client import CollectorRegistry
 from pyspark.sql import SparkSession
 
 import kafka_coop.spark
+
+
+@pytest.fixture(autouse=True)
+def no_sockets_are_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Collects PySpark's sockets, which a driver's ``collect()`` leaves open, where they belong.
+
+    Otherwise the collector finds them later, and some other test is blamed for the warning.
+    """
+    yield
+    if "spark" in request.fixturenames:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
 
 
 @pytest.fixture(scope="session")

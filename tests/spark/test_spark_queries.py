@@ -23,6 +23,7 @@ from kafka_coop.testing.cluster import KafkaCluster, wait_until
 pytestmark = [
     pytest.mark.xdist_group("spark"),
     pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),  # PySpark's
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support:FutureWarning"),
 ]
 

@@ -12,6 +12,7 @@ SEEDS = range(int(os.environ.get("SPARK_SCHEDULES", "3")))
 """More of them: SPARK_SCHEDULES=100, or spark_schedules.py as a program."""
 
 
+@pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nothing_is_missing_whoever_dies_where(kafka: KafkaCluster, seed: int) -> None:

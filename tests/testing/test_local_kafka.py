@@ -143,6 +143,15 @@ def _leaders(admin: AdminClient, topic: str) -> set[int]:
     return {p.leader for p in metadata.topics[topic].partitions.values()}
 
 
+def _is_served(servers: str) -> bool:
+    host, port = servers.split(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
 def test_the_clients_listener_may_ask_for_credentials() -> None:
     users = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_ann="secret";'
     properties = {
@@ -193,6 +202,23 @@ class TestLifetime:
         assert not Path(log).exists()
         with pytest.raises(ProcessLookupError):
             os.kill(int(pid), signal.SIG_DFL)
+
+    def test_nothing_is_left_of_a_process_that_is_killed(self) -> None:
+        script = textwrap.dedent("""
+            import signal
+            from kafka_coop.testing import LocalKafka
+            with LocalKafka() as kafka:
+                print(kafka.log(1).parents[1], kafka.bootstrap_servers, flush=True)
+                signal.pause()
+        """)
+        command = [sys.executable, "-c", script]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            folder, servers = process.stdout.readline().split()
+            assert _is_served(servers)
+            process.kill()
+        wait_until(lambda: not _is_served(servers), "the broker outlives who started it")
+        assert not Path(folder).exists()
 
     def test_a_cluster_needs_a_broker(self) -> None:
         with pytest.raises(ValueError, match="at least one broker"):

@@ -190,17 +190,6 @@ def test_a_broker_that_ends_at_once_shows_its_log(has_docker: None) -> None:
         pass
 
 
-@pytest.fixture
-def has_docker() -> None:
-    """Skips where no container can be started, and fails where one must be (KAFKA_COOP_DOCKER)."""
-    try:
-        ContainerKafka()
-    except KafkaUnavailableError as error:
-        if os.environ.get("KAFKA_COOP_DOCKER"):
-            raise
-        pytest.skip(str(error))
-
-
 def test_the_embedded_broker_is_a_fixture_too(tmp_path: Path) -> None:
     test = """
         def test_one(embedded_kafka):

@@ -1,0 +1,48 @@
+"""A death pact: processes that die with the one that started them, however it dies.
+
+A test run that is killed (SIGKILL, an out-of-memory killer) runs no clean-up. Its brokers would
+live on, a JVM each. So they share a process group with a small shell that waits for the end of a
+pipe. The other end is in our process alone, and ends with it: then the shell kills its whole group.
+No process ids are told, so that none can be confused with one that was given away again. The
+kernel's own PR_SET_PDEATHSIG would not do: it watches the starting thread, and is Linux's alone.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Final
+
+_WATCH: Final = 'cat >/dev/null; rm -rf -- "$1"; kill -KILL 0'
+"""The folder goes first, for the last command ends the shell as well."""
+
+
+class DeathPact:
+    """A process group that ends when this process does, or at `close`.
+
+    A forked child of this process keeps the group alive for as long as it lives itself.
+
+    Args:
+        folder: Is removed with the group.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._shell = subprocess.Popen(  # noqa: S603  # a constant, and a folder of ours
+            ["/bin/sh", "-c", _WATCH, "sh", str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            # Of its own group: a Ctrl-C in the terminal does not reach it.
+            process_group=0,
+        )
+
+    @property
+    def group(self) -> int:
+        """The process group to join: ``process_group`` of `subprocess.Popen`."""
+        return self._shell.pid
+
+    def close(self) -> None:
+        """Kills the group and removes the folder, and waits for it. A second call does nothing."""
+        assert self._shell.stdin is not None, "it is a pipe"
+        self._shell.stdin.close()
+        self._shell.wait()
