@@ -60,8 +60,8 @@ class SinkError(SparkSourceError):
     """Records could not be written."""
 
 
-class BatchSink(DataSourceArrowWriter):
-    """``write``.
+class _Sink:
+    """One write of a DataFrame, as the driver sees it; its tasks get a copy.
 
     Args:
         options: The sink's.
@@ -86,22 +86,12 @@ class BatchSink(DataSourceArrowWriter):
         return write_task(self._options, self._names, iterator)
 
 
-class StreamSink(DataSourceStreamArrowWriter):
-    """``writeStream``; see `BatchSink`."""
+class BatchSink(_Sink, DataSourceArrowWriter):
+    """``write``."""
 
-    def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        require_columns(options, schema)
-        _check_producer(options)
-        self._options = options
-        self._names = tuple(schema.names)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Writes one task's rows and waits until all are acknowledged.
-
-        Raises:
-            SinkError: One was not.
-        """
-        return write_task(self._options, self._names, iterator)
+class StreamSink(_Sink, DataSourceStreamArrowWriter):
+    """``writeStream``."""
 
 
 def require_columns(options: SinkOptions, schema: StructType) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec  # type: ignore[attr-defined]  # its stubs hide ClusterMetadata
 from confluent_kafka.cimpl import NewPartitions, NewTopic
+
+from kafka_coop.closeable import Closeable
 
 REQUEST_TIMEOUT: Final = timedelta(seconds=30)
 _POLL: Final = 0.02
@@ -122,6 +125,22 @@ class KafkaCluster:
             lambda: leaders(admin, name) >= count,
             f"{name} has no leader for each of its {count} partitions",
         )
+
+
+class StartedKafka(KafkaCluster, Closeable):
+    """A cluster of its own: its ``with`` block starts it, and stops it at the end."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Starts the brokers and waits until they serve."""
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
 
 
 def quiet_admin(servers: str) -> AdminClient:

@@ -10,11 +10,10 @@ import importlib.util
 from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import timedelta
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from kafka_coop.testing.broker_settings import common_settings, free_ports
-from kafka_coop.testing.cluster import KafkaCluster, peek, quiet_admin, wait_until
+from kafka_coop.testing.cluster import StartedKafka, peek, quiet_admin, wait_until
 from kafka_coop.testing.unavailable import KafkaUnavailableError
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ class ContainerKafkaError(RuntimeError):
     """The broker in the container did not start. The text ends with the end of its log."""
 
 
-class ContainerKafka(KafkaCluster):
+class ContainerKafka(StartedKafka):
     """One real broker in a container, for as long as the ``with`` block runs.
 
     The settings are `LocalKafka`'s. The port is the same inside and outside, chosen before the
@@ -63,22 +62,6 @@ class ContainerKafka(KafkaCluster):
         super().__init__(f"{client.host()}:{port}")
         settings = {**_settings(self.bootstrap_servers), **(properties or {})}
         self._container = _container(client, f"apache/kafka:{version}", port, settings)
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"ContainerKafka({self.bootstrap_servers!r}, version={self.version!r})"

@@ -28,9 +28,9 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from types import TracebackType
-from typing import Final, Literal, Self, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
+from kafka_coop.closeable import Closeable
 from kafka_coop.testing import librdkafka
 
 Api: TypeAlias = Literal[
@@ -116,7 +116,7 @@ class TrackedRequest:
     at: timedelta
 
 
-class EmbeddedKafka:
+class EmbeddedKafka(Closeable):
     """A Kafka cluster inside this process, for as long as the ``with`` block runs.
 
     All methods may be called from any thread. The cluster belongs to the process that made
@@ -163,17 +163,6 @@ class EmbeddedKafka:
         )
         for api, version in _HIGHEST_SOUND_VERSION.items():
             self.set_api_version(api, 0, version)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         state = "" if self._destroy.alive else ", closed"

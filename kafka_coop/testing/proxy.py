@@ -15,8 +15,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
+
+from kafka_coop.closeable import Closeable
 
 _CHUNK: Final = 1 << 14
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
@@ -48,7 +49,7 @@ class Weather:
     refusing: bool = False
 
 
-class Proxy:
+class Proxy(Closeable):
     """Stands before one address, for as long as the ``with`` block runs.
 
     Args:
@@ -69,17 +70,6 @@ class Proxy:
         self.port: Final[int] = self._listener.getsockname()[1]
         self._thread = threading.Thread(target=self._run, name=f"proxy of {port}", daemon=True)
         self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def connections(self) -> int:
