@@ -11,6 +11,7 @@ a thread of their own; inside a rebalance, where the polling thread holds that l
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -115,10 +116,9 @@ class BrokerAssignedBackend:
 
     def metadata(self) -> GroupMetadata:
         """See `Backend.metadata`."""
-        if self.mailbox.left:
-            return self._identity
-        with self._lock:
-            self._identity = self._fetcher.identity()
+        if not self.mailbox.left:
+            with self._lock:
+                self._identify()
         return self._identity
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
@@ -182,9 +182,15 @@ class BrokerAssignedBackend:
         finally:
             self._announce(timedelta(seconds=time.perf_counter() - started), moved)
 
+    def _identify(self) -> GroupMetadata:
+        """Who it is by librdkafka; while that leaves the group and knows no more: who it was."""
+        with contextlib.suppress(RuntimeError):
+            self._identity = self._fetcher.identity()
+        return self._identity
+
     def _announce(self, total: timedelta, moved: RebalanceRecord) -> None:
         spent = self._spent or StepDone(step_id=self._steps)
-        identity = self._fetcher.identity()
+        identity = self._identify()
         self._observer.rebalance(
             replace(
                 moved,

@@ -47,3 +47,11 @@ class ReconnectBackoff:
     def delay(self, now: float) -> float:
         """Seconds still to wait before the next attempt; zero when there is none to wait."""
         return max(0.0, self._not_before - now)
+
+    def rank(self, now: float) -> tuple[int, float]:
+        """The less, the sooner this broker is worth an attempt.
+
+        A broker that hangs takes all the time that a request has, so it comes after those that
+        answered the last time even when its waiting time is over.
+        """
+        return self._failures, self.delay(now)

@@ -62,16 +62,27 @@ class CachedTokens:
     Fetched when asked for, not by a timer: who is not connected needs none. A refresh that
     fails is logged, and the old token serves until it expires.
 
+    The wall clock is looked at once, when a token comes, for how long it has to live. That is
+    measured by another: where the wall clock is set back, a dead token would serve on.
+
     Args:
         fetch: The source; runs in a thread of its own.
         wall_clock: Seconds since the epoch.
+        clock: Seconds since some moment; is not set.
     """
 
-    def __init__(self, fetch: TokenSource, *, wall_clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        fetch: TokenSource,
+        *,
+        wall_clock: Callable[[], float],
+        clock: Callable[[], float],
+    ) -> None:
         self._fetch = fetch
         self._wall_clock = wall_clock
+        self._clock = clock
         self._token: Token | None = None
-        self._refresh_at = 0.0
+        self._expires_at = self._refresh_at = 0.0  # by `clock`
         self._fetching = asyncio.Lock()
 
     async def token(self) -> Token:
@@ -81,30 +92,33 @@ class CachedTokens:
             RequestFailedError: There is none to be had.
         """
         async with self._fetching:
-            now = self._wall_clock()
+            now = self._clock()
             if self._token is None or now >= self._refresh_at:
-                await self._refresh(self._token, now)
+                await self._refresh(now)
             assert self._token is not None, "a refresh that yields none raises"
             return self._token
 
-    async def _refresh(self, old: Token | None, now: float) -> None:
+    async def _refresh(self, now: float) -> None:
+        asked_at = self._wall_clock()
         try:
             token = await run_blocking(self._fetch, name="kafka_coop-oauth")
-            if not token.expires_at > now:  # so written, NaN has expired too
+            life = token.expires_at - asked_at
+            if not life > 0:  # so written, NaN has expired too
                 raise AuthenticationFailedError(
                     "the OAUTHBEARER token had expired when it came: check this machine's clock, "
                     "and that expiry is given in seconds since the epoch"
                 )
         except RequestFailedError as error:
-            if old is None or old.expires_at <= now:
+            if self._token is None or self._expires_at <= now:
                 raise
             _log.warning(
                 "The OAUTHBEARER token was not refreshed, the old one serves on: %s", error
             )
-            self._refresh_at = min(old.expires_at, now + _RETRY_AFTER)
+            self._refresh_at = min(self._expires_at, now + _RETRY_AFTER)
         else:
             self._token = token
-            self._refresh_at = now + (token.expires_at - now) * _REFRESH_AT
+            self._expires_at = now + life
+            self._refresh_at = now + life * _REFRESH_AT
 
 
 def callback_tokens(callback: OauthCallback, config: str) -> TokenSource:

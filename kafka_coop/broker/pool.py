@@ -94,7 +94,8 @@ class Brokers:
         """Sends a request that any broker can answer.
 
         Tries a live connection first, then the brokers known from metadata, then the bootstrap
-        servers, in random order, those in backoff last; each once, until one answers.
+        servers, in random order, those that failed the last time after the others; each once,
+        until one answers.
 
         Raises:
             RequestFailedError: None did. An AuthenticationFailedError among the causes decides
@@ -215,7 +216,7 @@ class Brokers:
         )
         now = self._clock.now()
         others = [*self._shuffled(self._nodes.values()), *self._shuffled(self._settings.bootstrap)]
-        others.sort(key=lambda address: self._backoff(address).delay(now))
+        others.sort(key=lambda address: self._backoff(address).rank(now))
         return list(dict.fromkeys([*(address for _, address in live), *others]))
 
     def _shuffled(self, addresses: Iterable[_Address]) -> list[_Address]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+from kafka_coop.broker.clock import elapsed
 from kafka_coop.broker.oauth import CachedTokens, callback_tokens, oidc_tokens
 from kafka_coop.broker.sasl import Conversation, oauthbearer, plain, scram
 from kafka_coop.broker.tls import ssl_context
@@ -20,17 +21,22 @@ class Login:
 
     Args:
         settings: ``sasl.*``.
-        wall_clock: Seconds since the epoch, which tokens expire by.
+        wall_clock: Seconds since the epoch, which tokens say they expire by.
+        clock: Seconds since some moment, which a token's life is measured by.
 
     Raises:
         ConfigurationError: The mechanism lacks its credentials.
     """
 
     def __init__(
-        self, settings: SaslSettings, *, wall_clock: Callable[[], float] = time.time
+        self,
+        settings: SaslSettings,
+        *,
+        wall_clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = elapsed,
     ) -> None:
         self._settings = settings
-        self._tokens = _tokens(settings, wall_clock)
+        self._tokens = _tokens(settings, wall_clock, clock)
         if self._tokens is None:
             _credentials(settings)
 
@@ -67,7 +73,9 @@ class Login:
                 assert_never(never)
 
 
-def _tokens(settings: SaslSettings, wall_clock: Callable[[], float]) -> CachedTokens | None:
+def _tokens(
+    settings: SaslSettings, wall_clock: Callable[[], float], clock: Callable[[], float]
+) -> CachedTokens | None:
     if settings.mechanism != "OAUTHBEARER":
         return None
     if settings.oidc is not None:
@@ -80,7 +88,7 @@ def _tokens(settings: SaslSettings, wall_clock: Callable[[], float]) -> CachedTo
             "sasl.mechanisms=OAUTHBEARER needs oauth_cb, or sasl.oauthbearer.method=oidc with "
             "sasl.oauthbearer.token.endpoint.url, .client.id and .client.secret",
         )
-    return CachedTokens(source, wall_clock=wall_clock)
+    return CachedTokens(source, wall_clock=wall_clock, clock=clock)
 
 
 def _credentials(settings: SaslSettings) -> tuple[str, str]:

@@ -1,8 +1,9 @@
 """librdkafka's statistics, as the families of one collector.
 
-They come as JSON every ``statistics.interval.ms`` (0, the default: never) and are kept as the
-few numbers below, so that a scrape reads them at once. Only brokers of the cluster have series:
-their number is bounded, where that of topics is not.
+They come as JSON every ``statistics.interval.ms`` (0, the default: never), in the thread that
+polls, and of many partitions they are long: a megabyte for a thousand. So the text is kept, and
+read when somebody asks, which is the thread that scrapes. Only brokers of the cluster have
+series: their number is bounded, where that of topics is not.
 """
 
 from __future__ import annotations
@@ -48,14 +49,11 @@ class Statistics:
 
 
 class LibrdkafkaStatistics:
-    """Keeps the latest statistics.
-
-    Attributes:
-        latest: None: none came yet.
-    """
+    """Keeps the latest statistics. Heard in one thread, read in any."""
 
     def __init__(self) -> None:
-        self.latest: Statistics | None = None
+        self._unread: str | None = None
+        self._read: Statistics | None = None
 
     def listening(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """The configuration with this object in front of the user's ``stats_cb``."""
@@ -69,13 +67,21 @@ class LibrdkafkaStatistics:
         return {**config, "stats_cb": heard}
 
     def hear(self, text: str) -> None:
-        """Takes one report. What is not as expected is left out, or counts as nothing."""
-        try:
-            report = json.loads(text)
-        except ValueError:
-            return
-        if isinstance(report, dict):
-            self.latest = _read(report)
+        """Takes one report, and costs nothing."""
+        self._unread = text
+
+    @property
+    def latest(self) -> Statistics | None:
+        """The last report that can be read; None: none came yet.
+
+        What is not as expected in it is left out, or counts as nothing.
+        """
+        text = self._unread
+        if text is not None:
+            self._read = _parsed(text) or self._read
+            if self._unread is text:  # else a newer one came meanwhile, for the next reader
+                self._unread = None
+        return self._read
 
 
 def librdkafka_families(
@@ -163,7 +169,15 @@ def _gauge_of_brokers(name: str, text: str, value: _BrokerValue, known: _Known) 
     return family
 
 
-def _read(report: Mapping[str, Any]) -> Statistics:
+def _parsed(text: str) -> Statistics | None:
+    try:
+        report = json.loads(text)
+    except ValueError:
+        return None
+    return _statistics(report) if isinstance(report, dict) else None
+
+
+def _statistics(report: Mapping[str, Any]) -> Statistics:
     partitions = [
         partition
         for topic in _tables(report.get("topics"))

@@ -536,7 +536,7 @@ async def test_closing_does_not_wait_for_a_token() -> None:
     clock = Clock()
     asked, stop = threading.Event(), threading.Event()
     expiries = iter([1.0, 4e9])
-    wall = iter([0.0, 1e6])
+    passed = iter([0.0, 1e6])
 
     def callback(_: str) -> tuple[Any, ...]:
         expires_at = next(expiries)
@@ -546,7 +546,9 @@ async def test_closing_does_not_wait_for_a_token() -> None:
         return TOKEN, expires_at
 
     login = Login(
-        SaslSettings(mechanism="OAUTHBEARER", oauth_cb=callback), wall_clock=lambda: next(wall)
+        SaslSettings(mechanism="OAUTHBEARER", oauth_cb=callback),
+        wall_clock=lambda: 0.0,
+        clock=lambda: next(passed),
     )
     async with broker_with("OAUTHBEARER", lifetime=100) as broker:
         connection = await opened(broker, clock, Security(tls=None, login=login))

@@ -47,6 +47,15 @@ def test_an_answer_forgets_the_failures() -> None:
     assert it.delay(0.0) <= 0.12
 
 
+def test_who_failed_comes_after_who_answered_even_when_its_wait_is_over() -> None:
+    hung, well = backoff(1), backoff(2)
+    hung.failed(now=0.0)
+    well.failed(now=0.0)
+    well.succeeded()
+    assert hung.delay(100.0) == well.delay(100.0) == 0.0
+    assert well.rank(100.0) < hung.rank(100.0)
+
+
 def test_clients_do_not_return_together() -> None:
     waits = set()
     for seed in range(20):

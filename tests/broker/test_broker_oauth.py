@@ -61,7 +61,7 @@ class Source:
 async def test_a_token_serves_for_80_percent_of_its_life() -> None:
     clock = WallClock()
     source = Source(clock)
-    tokens = CachedTokens(source, wall_clock=clock)
+    tokens = CachedTokens(source, wall_clock=clock, clock=clock)
     for passed, expected in [(0, 1), (79, 1), (1, 2), (79, 2), (1, 3)]:
         clock.now += passed
         assert (await tokens.token()).value == f"token-{expected}"
@@ -71,7 +71,7 @@ async def test_a_token_serves_for_80_percent_of_its_life() -> None:
 async def test_callers_share_a_fetch() -> None:
     clock = WallClock()
     source = Source(clock)
-    tokens = CachedTokens(source, wall_clock=clock)
+    tokens = CachedTokens(source, wall_clock=clock, clock=clock)
     got = await asyncio.gather(*(tokens.token() for _ in range(5)))
     assert {each.value for each in got} == {"token-1"}
     assert source.fetched == 1
@@ -81,7 +81,7 @@ async def test_callers_share_a_fetch() -> None:
 async def test_a_failed_refresh_leaves_the_old_token_until_it_expires() -> None:
     clock = WallClock()
     source = Source(clock)
-    tokens = CachedTokens(source, wall_clock=clock)
+    tokens = CachedTokens(source, wall_clock=clock, clock=clock)
     await tokens.token()
     source.failure = ConnectionFailedError("down")
     clock.now += 85
@@ -98,11 +98,27 @@ async def test_a_failed_refresh_leaves_the_old_token_until_it_expires() -> None:
     assert (await tokens.token()).value == "token-5"
 
 
+@pytest.mark.parametrize("jump", [-86_400.0, 86_400.0])
+@on_loop
+async def test_a_token_lives_as_long_where_the_wall_clock_is_set(jump: float) -> None:
+    """Set back, it must not make a dead token serve on, nor set forth, a new one for each login."""
+    wall, clock = WallClock(), WallClock()
+    source = Source(wall)
+    tokens = CachedTokens(source, wall_clock=wall, clock=clock)
+    await tokens.token()
+    wall.now += jump
+    for passed, expected in [(79, 1), (1, 2), (79, 2), (1, 3)]:
+        clock.now += passed
+        assert (await tokens.token()).value == f"token-{expected}"
+
+
 @pytest.mark.parametrize("life", [0.0, -5.0, float("nan")])
 @on_loop
 async def test_a_token_that_comes_expired_is_refused(life: float) -> None:
     clock = WallClock()
-    tokens = CachedTokens(lambda: Token(value="t", expires_at=clock.now + life), wall_clock=clock)
+    tokens = CachedTokens(
+        lambda: Token(value="t", expires_at=clock.now + life), wall_clock=clock, clock=clock
+    )
     with pytest.raises(AuthenticationFailedError, match="clock"):
         await tokens.token()
 
@@ -148,7 +164,7 @@ async def test_a_callback_that_raises_fails_the_authentication(error: BaseExcept
     def callback(_: str) -> tuple[Any, ...]:
         raise error
 
-    tokens = CachedTokens(callback_tokens(callback, ""), wall_clock=WallClock())
+    tokens = CachedTokens(callback_tokens(callback, ""), wall_clock=WallClock(), clock=WallClock())
     with pytest.raises(AuthenticationFailedError, match=type(error).__name__) as caught:
         await tokens.token()
     assert caught.value.__cause__ is error
@@ -355,7 +371,7 @@ async def test_nothing_secret_is_logged(caplog: pytest.LogCaptureFixture) -> Non
             OidcSettings(token_endpoint_url=there.url, client_id="me", client_secret=SECRET),
             wall_clock=clock,
         )
-        tokens = CachedTokens(source, wall_clock=clock)
+        tokens = CachedTokens(source, wall_clock=clock, clock=clock)
         await tokens.token()
         clock.now += 90
         there.answer = (500, json.dumps({"error": SECRET}).encode())

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from metrics_support import Bench
 
+from kafka_coop.metrics.librdkafka import LibrdkafkaStatistics
 from kafka_coop.metrics.scrape import MemberSnapshot, PartitionProgress
 from kafka_coop.types import NO_PARTITIONS, Generation, Partitions, TopicPartition
 
@@ -137,3 +140,29 @@ def test_a_scrape_changes_nothing(bench: Bench) -> None:
     member.assignment(Partitions({"a": [0]}), bench.clocks.steady)
     member.polls.entered(bench.clocks.steady)
     assert member.read() == member.read()
+
+
+def test_librdkafkas_report_is_read_by_who_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    statistics = LibrdkafkaStatistics()
+    read: list[str] = []
+    loads = json.loads
+
+    def noted(text: str) -> Any:
+        read.append(text)
+        return loads(text)
+
+    def records() -> int | None:
+        latest = statistics.latest
+        return None if latest is None else latest.records
+
+    monkeypatch.setattr(json, "loads", noted)
+    assert records() is None
+    heard = statistics.listening({})["stats_cb"]
+    heard('{"rxmsgs": 1}')
+    heard('{"rxmsgs": 2}')
+    assert read == []
+    assert [records(), records()] == [2, 2]
+    assert len(read) == 1
+    for broken in ("no JSON", "[]"):
+        heard(broken)
+        assert records() == 2
