@@ -146,7 +146,7 @@ def lead(
     plan, error = _balance(strategy, SnapshotGroup(snapshot, decoded.loads))
     cooperative = RebalanceProtocol.COOPERATIVE in strategy.supported_protocols
     waits = _transfers(plan) if cooperative else np.zeros(snapshot.size, np.bool_)
-    granted = np.where(waits, NOBODY, plan.owner)
+    granted = np.where(waits, NOBODY, plan.owner) if waits.any() else plan.owner
     follow_up = cooperative and bool(waits.any() or _revocations(snapshot, granted))
     return LeaderOutcome(
         assignments=_encode(
@@ -292,6 +292,8 @@ def _transfers(plan: Plan) -> Flags:
     keeps its partition whoever else claims it: taking it away would make nobody safer.
     """
     owned = plan.snapshot.owned
+    if not owned.claims.member.size:
+        return np.zeros(plan.snapshot.size, np.bool_)
     waits: Flags = (plan.owner != NOBODY) & (plan.owner != owned.owner) & (owned.claimants > 0)
     return waits
 
@@ -299,6 +301,8 @@ def _transfers(plan: Plan) -> Flags:
 def _revocations(snapshot: Snapshot, granted: Ints) -> bool:
     """Whether somebody claims what it is not granted, and so has to revoke it."""
     owned = snapshot.owned
+    if not owned.claims.member.size:
+        return False
     kept = (owned.claimants == 1) & (owned.owner != NOBODY) & (granted == owned.owner)
     return bool(((owned.claimants > 0) & ~kept).any())
 

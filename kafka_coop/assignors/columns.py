@@ -38,6 +38,12 @@ def by_index(values: Ints | Counts, size: int) -> tuple[Counts, Counts]:
     return both & ((np.int64(1) << bits) - 1), begins
 
 
+def loads(owner: Ints, members: int) -> Counts:
+    """Per member how many positions it owns; `NOBODY`'s are left out."""
+    counts: Counts = np.bincount(owner + 1, minlength=members + 1)[1:]
+    return counts
+
+
 def runs_of(begins: Counts, which: Ints | Counts) -> tuple[Counts, Counts]:
     """Lists the entries of the chosen runs, one run after the other.
 

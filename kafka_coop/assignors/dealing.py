@@ -34,14 +34,17 @@ def deal(quota: Counts, deck: Ints | None = None) -> Ints | Counts:
         return np.concatenate(
             (np.broadcast_to(needy, (low, needy.size)).ravel(), needy[wanted > low])
         )
-    who = np.repeat(np.arange(needy.size), wanted)
-    nth = np.arange(who.size) - (np.cumsum(wanted) - wanted)[who]
     if most == 1:
         return needy
-    turn = nth * most // wanted[who]
+    who = np.repeat(np.arange(needy.size), wanted)
+    nth = np.arange(who.size) - np.repeat(np.cumsum(wanted) - wanted, wanted)
+    turn = nth * most // np.repeat(wanted, wanted)
     if deck is not None:
-        turn += deck[needy][who] * np.int64(most)
-    return needy[who[np.argsort(turn * needy.size + who)]]
+        turn += np.repeat(deck[needy] * np.int64(most), wanted)
+    # Turn and recipient are sorted as one number: several times faster than sorting places.
+    both = turn * needy.size + who
+    both.sort()
+    return needy.take(both % needy.size)
 
 
 def surplus(owner: Ints | Counts, excess: Counts, topic_of: Ints) -> Counts:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kafka_coop.assignors.columns import NOBODY, Flags, Ints
+from kafka_coop.assignors.columns import NOBODY, Flags, Ints, loads
 from kafka_coop.assignors.snapshot import Snapshot
 
 
@@ -42,12 +42,15 @@ def figures(snapshot: Snapshot, planned: Ints, waits: Flags) -> PlanFigures:
     """
     owner = snapshot.owned.owner
     members = len(snapshot.members)
-    had = np.sort(np.bincount(owner[owner != NOBODY], minlength=members))
-    gets = np.sort(np.bincount(planned[planned != NOBODY], minlength=members))
+    owned = owner != NOBODY
+    fewest = 0
+    if owned.any():
+        had, gets = np.sort(loads(owner, members)), np.sort(loads(planned, members))
+        fewest = int(np.maximum(had - gets, 0).sum())
     return PlanFigures(
         partitions=snapshot.size,
-        moved=int(((owner != NOBODY) & (owner != planned)).sum()),
-        fewest=int(np.maximum(had - gets, 0).sum()),
-        withheld=int(waits.sum()),
-        unassigned=int((planned == NOBODY).sum()),
+        moved=int(np.count_nonzero(owned & (owner != planned))),
+        fewest=fewest,
+        withheld=int(np.count_nonzero(waits)),
+        unassigned=int(np.count_nonzero(planned == NOBODY)),
     )

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from kafka_coop.assignors.columns import NOBODY, Counts, Ints, by_index
+from kafka_coop.assignors.columns import NOBODY, Counts, Ints, by_index, loads
 from kafka_coop.assignors.dealing import deal, surplus
 from kafka_coop.assignors.racks import Racks
 from kafka_coop.assignors.snapshot import Snapshot
@@ -55,7 +55,7 @@ def fill_general(snapshot: Snapshot, owner: Ints) -> Ints:
             supply=np.bincount(rows.row_of[owner == NOBODY], minlength=rows.supply.size),
             owned=nothing,
             price=nothing,
-            fixed=np.bincount(owner[owner >= 0], minlength=len(snapshot.members)),
+            fixed=loads(owner, len(snapshot.members)),
         )
     )
     planned = owner.copy()
@@ -88,8 +88,8 @@ class _Rows:
             kinds, self.place = np.divmod(keys, places)
         sizes = np.array([s.size for s in sets], np.int64)[kinds]
         self.begins: Counts = np.concatenate(([0], np.cumsum(sizes)))
-        self.member: Ints = np.concatenate(
-            [np.empty(0, np.int32), *(sets[k] for k in kinds.tolist())]
+        self.member: Counts = np.concatenate(
+            [np.empty(0, np.int64), *(sets[k] for k in kinds.tolist())]
         )
         self.row: Ints = np.repeat(np.arange(kinds.size, dtype=np.int32), sizes)
         self.supply: Counts = np.bincount(self.row_of, minlength=kinds.size)

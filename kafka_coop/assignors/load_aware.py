@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from kafka_coop.assignors.balance import balance
-from kafka_coop.assignors.columns import NOBODY, Counts, Ints
+from kafka_coop.assignors.columns import NOBODY, Counts, Ints, loads
 from kafka_coop.assignors.memory import RemembersGeneration
 from kafka_coop.assignors.plan import Plan
 from kafka_coop.assignors.snapshot import Snapshot, SnapshotGroup, snapshot_of
@@ -76,7 +76,8 @@ class LoadAwareSticky(RemembersGeneration):
         Args:
             load: Says what the partitions given to it cost now; those it leaves out are not
                 measured. Called before each join, on the thread that joins: it must not block.
-                None: this member measures nothing.
+                None: what the consumer measures by itself, records a second
+                (`kafka_coop.loads.ProgressMeter`).
             tolerance: By which part of the average load two members may differ before
                 partitions are moved. Only the leader's counts.
             smoothing: How much of the new measurement goes into the value published, from 0
@@ -89,6 +90,16 @@ class LoadAwareSticky(RemembersGeneration):
         self._owned = NO_PARTITIONS
         self._published: dict[TopicPartition, float] = {}
         self._left: dict[TopicPartition, float] = {}
+
+    def measure_with(self, load: Callable[[Partitions], Loads]) -> bool:
+        """Offers what the consumer measures by itself.
+
+        Returns:
+            Whether it is taken: not where the user gave something else.
+        """
+        if self._load is None:
+            self._load = load
+        return self._load is load
 
     def subscription_user_data(self, topics: tuple[str, ...]) -> bytes | None:
         """Returns the generation last assigned under, and the load behind it as a mark."""
@@ -172,7 +183,7 @@ class _Board:
         held = owner >= 0
         self.loads = np.zeros(len(snapshot.members), np.int64)
         np.add.at(self.loads, owner[held], costs[held])
-        self._counts = np.bincount(owner[held], minlength=len(snapshot.members))
+        self._counts = loads(owner, len(snapshot.members))
 
     def place(self, free: Counts) -> None:
         """Heaviest first, each on the least loaded subscriber, of those on the one with fewest."""

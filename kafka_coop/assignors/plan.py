@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from kafka_coop.assignors.columns import Counts, Ints
 from kafka_coop.assignors.snapshot import Snapshot
 from kafka_coop.protocol.partition_sets import PartitionSets
-from kafka_coop.types import Assignment, PartitionColumns, Partitions
+from kafka_coop.types import NO_PARTITIONS, Assignment, PartitionColumns, Partitions
+
+_INT32_BITS = 32
 
 
 class Plan(Mapping[str, Assignment]):
@@ -59,31 +62,40 @@ class Plan(Mapping[str, Assignment]):
         """Everybody's partitions as columns, in the order of members."""
         snapshot = self.snapshot
         members = len(snapshot.members)
-        # Member, topic and number are sorted as one int64, with as many bits as each needs.
-        number_bits = np.int64(int(snapshot.counts.max(initial=0)).bit_length())
-        member_bits = np.int64(len(snapshot.topics).bit_length()) + number_bits
-        key = self.owner.astype(np.int64) << member_bits
-        key |= snapshot.topic_of.astype(np.int64) << number_bits
-        key |= snapshot.number_of
+        # Member, topic and number are sorted as one number, with as many bits as each needs.
+        number_bits = int(snapshot.counts.max(initial=0)).bit_length()
+        member_bits = len(snapshot.topics).bit_length() + number_bits
+        dtype: Any = np.int32 if members.bit_length() + member_bits < _INT32_BITS else np.int64
+        key: Ints | Counts = self.owner.astype(dtype)
+        key <<= member_bits
+        first = np.arange(len(snapshot.topics)) << number_bits
+        key += np.repeat((first - snapshot.offsets[:-1]).astype(dtype), snapshot.counts)
+        key += np.arange(key.size, dtype=dtype)
         key.sort()
-        key = key[int(np.searchsorted(key, 0)) :]  # nobody is -1, and sorts first
+        key = key[int(np.searchsorted(key, dtype(0))) :]  # nobody is -1, and sorts first
         runs = key >> number_bits  # member and topic
         starts = np.ones(key.size, np.bool_)
         np.not_equal(runs[1:], runs[:-1], out=starts[1:])
-        at = np.flatnonzero(starts)
-        runs = runs[at]
-        ends = np.arange(members + 1, dtype=np.int64) << (member_bits - number_bits)
+        if starts.all():
+            counts = np.ones(key.size, np.int64)
+        else:
+            at = np.flatnonzero(starts)
+            runs = runs.take(at)
+            counts = np.diff(at, append=key.size)
+        ends = np.arange(members + 1, dtype=dtype) << (member_bits - number_bits)
         return PartitionSets(
             names=snapshot.topics,
-            topics=runs & ((np.int64(1) << (member_bits - number_bits)) - 1),
-            counts=np.diff(at, append=key.size),
+            topics=(runs & ((1 << (member_bits - number_bits)) - 1)).astype(np.int64),
+            counts=counts,
             begins=np.searchsorted(runs, ends),
-            numbers=(key & ((np.int64(1) << number_bits) - 1)).astype(np.int32),
+            numbers=(key & ((1 << number_bits) - 1)).astype(np.int32),
         )
 
 
 def partitions_at(snapshot: Snapshot, positions: Counts) -> Partitions:
     """Names the partitions at these ascending positions."""
+    if not positions.size:
+        return NO_PARTITIONS
     topics, counts = np.unique(snapshot.topic_of[positions], return_counts=True)
     names = tuple(snapshot.topics[t] for t in topics.tolist())
     return Partitions.from_columns(

@@ -110,8 +110,9 @@ class Snapshot:
     @cached_property
     def number_of(self) -> Ints:
         """The partition's number within its topic per position."""
-        number = np.arange(self.size, dtype=np.int64) - np.repeat(self.offsets[:-1], self.counts)
-        return number.astype(np.int32)
+        number = np.arange(self.size, dtype=np.int32)
+        number -= np.repeat(self.offsets[:-1].astype(np.int32), self.counts)
+        return number
 
     @property
     def kind_sizes(self) -> Counts:

@@ -27,12 +27,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kafka_coop.assignors.columns import Counts, Flags, Ints, by_index
+from kafka_coop.assignors.columns import Counts, Flags, by_index, runs_of
 
 _FAR = np.int64(1) << 60
 """The label of a node from which no place can be reached. Sums of two do not overflow."""
 _STRIDE = 7919
 """A prime, to spread what must begin somewhere."""
+_MOST_BLOCKS = 8
+_FEWEST_ROWS = 16
+"""Rows that place what they have are taken in so many blocks, of so many at least: more would cost
+more calls of numpy than they save offers that are turned down."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -53,7 +57,7 @@ class Transport:
     """
 
     begins: Counts
-    member: Ints
+    member: Counts
     supply: Counts
     owned: Counts
     price: Counts
@@ -104,7 +108,7 @@ class _Block:
             arcs=self.arcs[stays],
             problem=Transport(
                 begins=np.concatenate(([0], np.cumsum(lengths))),
-                member=number[p.member[stays]].astype(np.int32),
+                member=number[p.member[stays]],
                 supply=p.supply[rows],
                 owned=p.owned[stays],
                 price=p.price[stays],
@@ -124,18 +128,19 @@ class _Flow:
     def __init__(self, block: _Block) -> None:
         p = self.p = block.problem
         rows, members = p.supply.size, p.fixed.size
-        self.row = np.repeat(np.arange(rows, dtype=np.int32), np.diff(p.begins))
-        self.by_member, self.member_begins = by_index(p.member, members)
+        self.row = np.repeat(np.arange(rows), np.diff(p.begins))
         self.flow = np.where(p.price == 0, p.owned, 0)
-        load = p.fixed + self._per_member(self.flow)
+        held = np.flatnonzero(self.flow)
+        load = p.fixed + _sums(p.member[held], self.flow[held], members)
         total = int(p.supply.sum() + p.fixed.sum())
         self.low, odd = divmod(total, members) if members else (0, 0)
         self.high = self.low + (odd > 0)
         self.share = np.clip(load, self.low, self.high)
-        self.row_excess = p.supply - self._per_row(self.flow)
+        self.row_excess = p.supply - _sums(self.row[held], self.flow[held], rows)
         self.excess = load - self.share
         self.pool = int(self.share.sum()) - total
         self.step = np.int64(2 * (rows + members) + 4)  # more than any path has steps
+        self.new_cost = p.price * self.step + 1
 
     def settle(self) -> Counts | _Cut:
         """Runs phases until every excess has found a place, or none can."""
@@ -160,21 +165,23 @@ class _Flow:
 
         As long as none is, it stops when every excess is nearer than whatever could still change.
         """
-        back, forth = self._leave_costs(), self._enter_costs()
+        forth = self._enter_costs()
+        self._list_held()
+        back = self._leave_costs(self.held)
+        row_of = self.row[self.held]
         ordered = bool((forth > 0).all() and (back > 0).all())
         self.label = np.where(self.excess < 0, 0, _FAR)
         self.row_label = np.full(self.p.supply.size, _FAR)
         self.pool_label = 0 if self.pool < 0 else int(_FAR)
-        row_of = self.row[self.by_member]
         borrows, lends = self.share < self.high, self.share > self.low
         pool_news = self.pool_label
         while True:
-            rows = self._nearest(forth + self.label[self.p.member], self.p.begins)
+            rows = _nearest(forth + self.label.take(self.p.member), self.p.begins)
             news = min(int(rows[rows < self.row_label].min(initial=_FAR)), pool_news)
             np.minimum(self.row_label, rows, out=self.row_label)
             if ordered and news < _FAR and self._all_nearer_than(news + 1):
                 return
-            members = self._nearest(back + self.row_label[row_of], self.member_begins)
+            members = _nearest(back + self.row_label.take(row_of), self.held_begins)
             members[borrows] = np.minimum(members[borrows], self.pool_label + 1)
             news = int(members[members < self.label].min(initial=_FAR))
             np.minimum(self.label, members, out=self.label)
@@ -183,6 +190,12 @@ class _Flow:
             if news == _FAR and pool_news == _FAR:
                 return
             self.pool_label = min(self.pool_label, lent)
+
+    def _list_held(self) -> None:
+        """Lists the arcs that something can be taken off, member after member."""
+        held = np.flatnonzero(self.flow)
+        order, self.held_begins = by_index(self.p.member[held], self.p.fixed.size)
+        self.held = held[order]
 
     def _all_nearer_than(self, label: int) -> bool:
         return bool(
@@ -202,26 +215,16 @@ class _Flow:
         )
         return int((labels[labels < _FAR] % self.step).max(initial=0))
 
-    def _leave_costs(self) -> Counts:
-        """What it costs to take one unit off an arc, in the members' order of arcs."""
+    def _leave_costs(self, arcs: Counts) -> Counts:
+        """What it costs to take one unit off an arc that has one."""
         p = self.p
-        cost = ((self.flow <= p.owned).astype(np.int64) - p.price) * self.step + 1
-        cost[self.flow == 0] = _FAR
-        return cost[self.by_member]
+        return ((self.flow[arcs] <= p.owned[arcs]) - p.price[arcs]) * self.step + 1
 
-    def _enter_costs(self) -> Counts:
+    def _enter_costs(self, arcs: Counts | slice = slice(None)) -> Counts:
         """What it costs to put one more unit on an arc."""
-        return (self.p.price - (self.flow < self.p.owned)) * self.step + 1
-
-    @staticmethod
-    def _nearest(labels: Counts, begins: Counts) -> Counts:
-        """The least label of each run; `_FAR` where a run is empty or leads nowhere."""
-        nearest = np.full(begins.size - 1, _FAR)
-        runs = np.flatnonzero(np.diff(begins))
-        if runs.size:
-            least = np.minimum.reduceat(labels, begins[runs])
-            nearest[runs] = np.where(least < _FAR // 2, least, _FAR)
-        return nearest
+        costs = self.new_cost[arcs]
+        keeps = self.flow[arcs] < self.p.owned[arcs]
+        return costs - keeps * self.step if keeps.any() else costs
 
     # --- pushes: each excess one step nearer, the longest way first --------------------------
 
@@ -244,30 +247,47 @@ class _Flow:
                 self._push_pool()
 
     def _push_rows(self, rows: Counts) -> None:
-        """Rows' unplaced partitions to the nearest of their members.
+        """Rows' unplaced partitions to the nearest of their members, a block of rows at a time.
 
-        Rows take turns, so that each sees what the others left. Places are filled in
-        proportion; where there are none at this distance, all the members nearest to some get
-        equally many, to pass them on.
+        The next block sees what this one left: the fewer offers are turned down.
+        """
+        blocks = min(_MOST_BLOCKS, 1 + rows.size // _FEWEST_ROWS)
+        for block in np.array_split(rows, blocks):
+            self._push_block(block)
+
+    def _push_block(self, rows: Counts) -> None:
+        """Rows offer what they have to place, members take what they have places for.
+
+        What was turned down is offered again, until it is placed or no place is left. Members
+        that only pass on what they get have places for all.
         """
         p = self.p
-        which, arcs = _runs(p.begins, rows)
-        member, flow, owned = p.member[arcs], self.flow[arcs], p.owned[arcs]
-        keeps = flow < owned
-        cost = (p.price[arcs] - keeps) * self.step + 1
-        near = np.flatnonzero(self.label[member] + cost == self.row_label[rows][which])
-        arcs, member = arcs[near], member[near]
-        room = np.where(keeps[near], (owned - flow)[near], np.int64(_FAR))
-        final = self.label[member] == 0
-        ends = np.searchsorted(which[near], np.arange(rows.size + 1)).tolist()
-        for row, a, b in zip(rows.tolist(), ends, ends[1:], strict=False):
-            to = member[a:b]
-            wanted = int(self.row_excess[row])
-            places = np.where(final[a:b], np.maximum(-self.excess[to], 0), wanted)
-            given = _share_out(wanted, np.minimum(places, room[a:b]), row)
-            self.flow[arcs[a:b]] += given
-            self.excess[to] += given
-            self.row_excess[row] -= int(given.sum())
+        which, arcs = runs_of(p.begins, rows)
+        cost = self._enter_costs(arcs)
+        label = self.label.take(p.member.take(arcs))
+        near = np.flatnonzero(label + cost == self.row_label[rows].take(which))
+        which, arcs = which.take(near), arcs.take(near)
+        member = p.member.take(arcs)
+        missing = p.owned.take(arcs) - self.flow.take(arcs)
+        room = np.where(missing > 0, missing, _FAR)
+        while True:
+            places = np.where(self.label == 0, np.maximum(-self.excess, 0), _FAR)
+            np.minimum(room, places.take(member), out=room)
+            wanted = self.row_excess[rows]
+            stays = np.flatnonzero((room > 0) & (wanted > 0).take(which))
+            if not stays.size:
+                return
+            if stays.size < room.size:
+                which, arcs = which.take(stays), arcs.take(stays)
+                member, room = member.take(stays), room.take(stays)
+            offers = _offers(wanted, room, which, rows)
+            some = np.flatnonzero(offers)
+            to = member.take(some)
+            given = _taken(places, to, offers.take(some))
+            room[some] -= given
+            self.flow[arcs.take(some)] += given
+            self.excess += _sums(to, given, places.size)
+            self.row_excess[rows] -= _sums(which.take(some), given, rows.size)
 
     def _push_members(self, members: Counts) -> None:
         """Members' overload back into the rows it came from, or to the pool."""
@@ -275,10 +295,10 @@ class _Flow:
             members = self._push_to_pool(members)
         p = self.p
         # Each starts with another of its rows: they push at once, and not all into the same.
-        who, arcs = _runs(self.member_begins, members, rotate=True)
-        arcs = self.by_member[arcs]
+        who, arcs = _rotated_runs(self.held_begins, members)
+        arcs = self.held[arcs]
         flow, owned = self.flow[arcs], p.owned[arcs]
-        cost = ((flow <= owned) - p.price[arcs]) * self.step + 1
+        cost = self._leave_costs(arcs)
         near = (self.row_label[self.row[arcs]] + cost == self.label[members][who]) & (flow > 0)
         room = np.where(near, np.where(flow > owned, flow - owned, flow), 0)
         before = np.cumsum(room) - room
@@ -286,8 +306,8 @@ class _Flow:
         before -= before[first][who] if who.size else 0
         taken = np.clip(self.excess[members][who] - before, 0, room)
         self.flow[arcs] -= taken
-        self.row_excess += np.bincount(self.row[arcs], taken, p.supply.size).astype(np.int64)
-        self.excess[members] -= np.bincount(who, taken, members.size).astype(np.int64)
+        self.row_excess += _sums(self.row[arcs], taken, p.supply.size)
+        self.excess[members] -= _sums(who, taken, members.size)
 
     def _push_to_pool(self, members: Counts) -> Counts:
         borrows: Flags = self.share[members] < self.high
@@ -309,38 +329,69 @@ class _Flow:
         self.excess[lends] += 1
         self.pool -= lends.size
 
-    def _per_member(self, values: Counts) -> Counts:
-        p = self.p
-        return np.bincount(p.member, values, p.fixed.size).astype(np.int64)
 
-    def _per_row(self, values: Counts) -> Counts:
-        return np.bincount(self.row, values, self.p.supply.size).astype(np.int64)
+def _nearest(labels: Counts, begins: Counts) -> Counts:
+    """The least label of each run; `_FAR` where a run is empty or leads nowhere."""
+    nearest = np.full(begins.size - 1, _FAR)
+    runs = np.flatnonzero(np.diff(begins))
+    if runs.size:
+        least = np.minimum.reduceat(labels, begins[runs])
+        nearest[runs] = np.where(least < _FAR // 2, least, _FAR)
+    return nearest
 
 
-def _runs(begins: Counts, which: Counts, *, rotate: bool = False) -> tuple[Counts, Counts]:
-    """Lists the entries of the chosen runs, one run after the other.
+def _rotated_runs(begins: Counts, which: Counts) -> tuple[Counts, Counts]:
+    """As `runs_of`, but that run k's entries begin at another place than run k + 1's."""
+    run, entries = runs_of(begins, which)
+    first = begins[which][run]
+    lengths = (begins[which + 1] - begins[which])[run]
+    return run, first + (entries - first + (which * _STRIDE)[run]) % lengths
+
+
+def _offers(wanted: Counts, room: Counts, which: Counts, rows: Counts) -> Counts:
+    """Spreads what rows have to place over arcs, in proportion to their room.
+
+    Args:
+        wanted: Per row how many it has to place.
+        room: Per arc how many it has room for, more than none.
+        which: Per arc its row, ascending.
+        rows: Their numbers, so that each starts elsewhere.
 
     Returns:
-        Per entry the place in ``which`` of its run, and the entry. Rotated: run k's entries
-        begin at another place than run k + 1's.
+        Per arc how many it is offered: of each row all that it wants, or all it has room for.
     """
-    lengths = begins[which + 1] - begins[which]
-    run = np.repeat(np.arange(which.size), lengths)
-    nth = np.arange(run.size) - (np.cumsum(lengths) - lengths)[run]
-    if rotate:
-        nth = (nth + (which * _STRIDE)[run]) % lengths[run]
-    return run, begins[which][run] + nth
+    arcs = np.bincount(which, minlength=wanted.size)
+    # Those without bounds share alike. The other rooms add up to no more than all partitions.
+    alike = -(-wanted // np.maximum(arcs, 1))
+    room = np.where(room < _FAR // 2, room, alike.take(which))
+    ends = np.cumsum(arcs)
+    summed = np.cumsum(room)
+    total = np.append(summed, 0)[ends - 1]
+    before = np.concatenate(([0], total[:-1]))
+    total -= before
+    begin = rows * _STRIDE % np.maximum(total, 1)
+    placed = np.minimum(wanted, total)
+    upto = (summed - before.take(which)) * placed.take(which) + begin.take(which)
+    upto //= total.take(which)
+    offers: Counts = np.diff(upto, prepend=0)
+    firsts = (ends - arcs)[arcs > 0]
+    offers[firsts] = upto[firsts]
+    return offers
 
 
-def _share_out(wanted: int, room: Counts, turn: int) -> Counts:
-    """Splits up to ``wanted`` in proportion to room; odd ones go round, beginning by ``turn``."""
-    total = int(room.sum())
-    if total <= wanted:
-        return room
-    given = room * wanted // total
-    has_room = np.flatnonzero(given < room)
-    odd = wanted - int(given.sum())
-    begin = turn * _STRIDE % has_room.size
-    given[has_room[begin : begin + odd]] += 1
-    given[has_room[: max(begin + odd - has_room.size, 0)]] += 1
-    return given
+def _taken(places: Counts, member: Counts, offers: Counts) -> Counts:
+    """How much of each offer its member takes: the first ones, until its places are filled."""
+    if (_sums(member, offers, places.size) <= places).all():
+        return offers
+    order, begins = by_index(member, places.size)
+    offered = offers.take(order)
+    before = np.cumsum(offered) - offered
+    before -= np.repeat(np.append(before, 0)[begins[:-1]], np.diff(begins))
+    taken = np.empty_like(offers)
+    taken[order] = np.clip(places.take(member.take(order)) - before, 0, offered)
+    return taken
+
+
+def _sums(index: Counts, values: Counts, size: int) -> Counts:
+    """Adds up the values of each index."""
+    return np.bincount(index, values, size).astype(np.int64)

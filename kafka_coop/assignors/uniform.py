@@ -2,14 +2,14 @@
 
 The loads ⌊P/C⌋ and ⌈P/C⌉ are then both reachable and optimal, and the fewest moves follow from
 counting: a member that owns more than its quota gives up the difference, and nobody else gives
-up anything. Linear in partitions and members.
+up anything. Linear in partitions and members, but for sorting what those own who give up some.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from kafka_coop.assignors.columns import NOBODY, Counts, Ints
+from kafka_coop.assignors.columns import NOBODY, Counts, Ints, loads
 from kafka_coop.assignors.dealing import deal, surplus
 from kafka_coop.assignors.snapshot import Snapshot
 
@@ -27,10 +27,12 @@ def balance_uniform(snapshot: Snapshot, owner: Ints) -> Ints:
     """
     members = len(snapshot.members)
     takers = np.flatnonzero((snapshot.kind_sizes > 0)[snapshot.kinds])
-    counts = np.bincount(owner[owner >= 0], minlength=members)
+    counts = loads(owner, members)
     quota = np.zeros(members, np.int64)
     if takers.size:
         quota[takers] = quotas(counts[takers], snapshot.size)
+    if not counts.any():
+        return deal(quota).astype(np.int32) if takers.size else owner.copy()
     planned = owner.copy()
     planned[surplus(owner, np.maximum(counts - quota, 0), snapshot.topic_of)] = NOBODY
     free = np.flatnonzero(planned == NOBODY)

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from kafka_coop.assignors.columns import NOBODY, Counts, Flags, Ints
+from kafka_coop.assignors.columns import NOBODY, Counts, Flags, Ints, loads
 from kafka_coop.assignors.racks import racks_of
 from kafka_coop.assignors.snapshot import Snapshot
 from kafka_coop.planning.members import PlanMember
@@ -73,8 +73,7 @@ class PlanColumns:
 
     def counts(self, owner: Ints) -> Counts:
         """Per member the number of positions that it owns."""
-        counts: Counts = np.bincount(owner[owner >= 0], minlength=len(self._members))
-        return counts
+        return loads(owner, len(self._members))
 
     def takers(self) -> Flags:
         """Per member whether it subscribes to anything that exists."""

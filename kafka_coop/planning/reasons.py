@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from kafka_coop.assignors.columns import NOBODY, Counts, Flags, Ints
+from kafka_coop.assignors.columns import NOBODY, Counts, Flags, Ints, loads
 from kafka_coop.assignors.snapshot import Snapshot
 from kafka_coop.planning.values import Reason
 
@@ -43,56 +44,49 @@ class Circumstances:
 def reasons(snapshot: Snapshot, after: Ints, known: Circumstances) -> Codes:
     """Finds the reason of every position; where several hold, the first in the order of writing."""
     before = snapshot.owned.owner
-    code = np.full(snapshot.size, _CODE[Reason.EXCHANGE], np.uint8)
-    moved = (before != NOBODY) & (after != NOBODY) & (before != after)
-    at = np.flatnonzero(moved)
-    giver, taker = before[at], after[at]
-    had, gets = _counts(snapshot, before), _counts(snapshot, after)
-    code[at] = np.select(
-        [
-            known.draining[giver],
-            known.new[taker],
-            np.zeros(at.size, np.bool_)
-            if known.loads is None
-            else known.loads[giver] > known.loads[taker],
-            (gets[giver] < had[giver]) & (gets[taker] > had[taker]),
-            known.nearer[at],
-        ],
-        [
-            _CODE[r]
-            for r in (
-                Reason.DRAINING,
-                Reason.NEW_MEMBER,
-                Reason.LOAD,
-                Reason.BALANCE,
-                Reason.RACK,
-            )
-        ],
-        _CODE[Reason.EXCHANGE],
-    )
-    claimed = snapshot.owned.claimants > 0
-    claims = snapshot.owned.claims
-    rightful = snapshot.subscribed(claims.member, claims.position)
-    wanted = np.bincount(claims.position[rightful], minlength=snapshot.size) > 0
-    free = np.select(
-        [known.gone, known.fresh, claimed & ~wanted, claimed],
-        [
-            _CODE[r]
-            for r in (
-                Reason.GONE_MEMBER,
-                Reason.NEW_PARTITION,
-                Reason.UNSUBSCRIBED,
-                Reason.DISPUTED,
-            )
-        ],
-        _CODE[Reason.UNOWNED],
-    )
-    code[before == NOBODY] = free[before == NOBODY]
+    code = _of_the_free(snapshot, known)
+    at = np.flatnonzero((before != NOBODY) & (after != NOBODY))
+    code[at] = _of_moves(snapshot, after, known, at)
     code[before == after] = _CODE[Reason.KEPT]
     code[after == NOBODY] = _CODE[Reason.LEFT_OUT]
     return code
 
 
-def _counts(snapshot: Snapshot, owner: Ints) -> Counts:
-    counts: Counts = np.bincount(owner[owner >= 0], minlength=len(snapshot.members))
-    return counts
+def _of_moves(snapshot: Snapshot, after: Ints, known: Circumstances, at: Counts) -> Codes:
+    """Why the partitions at these positions go from their owner to another."""
+    before, members = snapshot.owned.owner, len(snapshot.members)
+    giver, taker = before[at], after[at]
+    had, gets = loads(before, members), loads(after, members)
+    carried = np.zeros(members) if known.loads is None else known.loads
+    return _first_that_holds(
+        {
+            Reason.DRAINING: known.draining[giver],
+            Reason.NEW_MEMBER: known.new[taker],
+            Reason.LOAD: carried[giver] > carried[taker],
+            Reason.BALANCE: (gets[giver] < had[giver]) & (gets[taker] > had[taker]),
+            Reason.RACK: known.nearer[at],
+        },
+        Reason.EXCHANGE,
+    )
+
+
+def _of_the_free(snapshot: Snapshot, known: Circumstances) -> Codes:
+    """Why each position has no owner, if it has none."""
+    claimed = snapshot.owned.claimants > 0
+    claims = snapshot.owned.claims
+    rightful = snapshot.subscribed(claims.member, claims.position)
+    wanted = np.bincount(claims.position[rightful], minlength=snapshot.size) > 0
+    return _first_that_holds(
+        {
+            Reason.GONE_MEMBER: known.gone,
+            Reason.NEW_PARTITION: known.fresh,
+            Reason.UNSUBSCRIBED: claimed & ~wanted,
+            Reason.DISPUTED: claimed,
+        },
+        Reason.UNOWNED,
+    )
+
+
+def _first_that_holds(holds: Mapping[Reason, Flags], otherwise: Reason) -> Codes:
+    codes: Codes = np.select([*holds.values()], [_CODE[r] for r in holds], _CODE[otherwise])
+    return codes

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import textwrap
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -15,18 +16,26 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 60
 _MOST_RUNS = 8
+_LAST_COLUMN = 20
+"""Narrower than this, the last column is not folded beside the others."""
 
 
-def table(plan: GroupPlan) -> str:
-    """Returns the plan as lines of text, no wider than its names make it.
+def table(plan: GroupPlan, width: int | None = None) -> str:
+    """Returns the plan as lines of text.
 
     Of long lists the first rows are shown, and how many more there are.
+
+    Args:
+        plan: Any.
+        width: What does not fit into so many columns is folded: the last column, and where that
+            does not do, a row becomes a few lines. Longer names stay whole. None: nothing is.
     """
     rows = [*_members(plan)]
-    lines = [*headline(plan), "", *_aligned(rows, numbers=frozenset(range(1, len(rows[0]))))]
+    above = [line for text in headline(plan) for line in _folded(text, width)]
+    lines = [*above, "", *_fitted(rows, frozenset(range(1, len(rows[0]))), width)]
     changes = [*_changes(plan)]
     if len(changes) > 1:
-        lines += ["", *_aligned(changes, numbers=frozenset({2}))]
+        lines += ["", *_fitted(changes, frozenset({2}), width)]
     return "\n".join(lines)
 
 
@@ -108,8 +117,46 @@ def _changes(plan: GroupPlan) -> Iterator[tuple[str, ...]]:
         yield f"… {left} more", "", "", "", ""
 
 
-def _aligned(rows: Sequence[Sequence[str]], *, numbers: Iterable[int]) -> Iterator[str]:
-    right = frozenset(numbers)
+def _fitted(
+    rows: Sequence[Sequence[str]], numbers: frozenset[int], width: int | None
+) -> Iterator[str]:
+    lines = [*_aligned(rows, numbers)]
+    if width is None or max(map(len, lines)) <= width:
+        yield from lines
+        return
+    last = max(len(row[-1]) for row in rows)
+    room = width - (max(map(len, lines)) - last)
+    if len(rows[0]) - 1 not in numbers and room >= _LAST_COLUMN:
+        folded = [_folded(row[-1], room) or [""] for row in rows]
+        blank = [""] * (len(rows[0]) - 1)
+        pieces = [
+            [*(blank if more else row[:-1]), piece]
+            for row, cell in zip(rows, folded, strict=True)
+            for more, piece in enumerate(cell)
+        ]
+        yield from _aligned(pieces, numbers)
+        return
+    names = rows[0]
+    for first, *others in rows[1:]:
+        yield f"{names[0]} {first}"
+        told = ", ".join(f"{n} {o}" for n, o in zip(names[1:], others, strict=True) if o)
+        yield from _folded(told, width, indent="  ")
+
+
+def _folded(text: str, width: int | None, indent: str = "") -> list[str]:
+    if width is None:
+        return [indent + text]
+    return textwrap.wrap(
+        text,
+        max(width, len(indent) + 1),
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _aligned(rows: Sequence[Sequence[str]], right: frozenset[int]) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [

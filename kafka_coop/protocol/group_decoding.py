@@ -26,10 +26,12 @@ from kafka_coop.types import NO_GENERATION, Partitions, Subscription, distinct
 _VERSION_BYTES = 2
 _SMALLEST = _VERSION_BYTES + 4
 _NO_TOPICS = bytes(4)
-_TELLING_BYTES = 16
+_MOST_TELLING_BYTES = 512
+"""So many bytes of a list tell it from most others."""
 _MOST_ALIKE = 8
 """Known lists that begin alike, tried one after the other."""
-_GROWTH = 8
+_GROWTH = 64
+"""So many lists are walked in step at little more cost than a few."""
 
 _WITH_OWNED = 1
 _WITH_GENERATION = 2
@@ -135,7 +137,8 @@ class _Decoding:
         buffer = b"".join((*datas, PADDING))
         lists = read_lists(buffer, begins + _VERSION_BYTES, limits, self._names)
         last = 0, _NO_TOPICS
-        ends = (lists.finish - begins).tolist()
+        begins_at, ends = lists.begins.tolist(), (lists.finish - begins).tolist()
+        unreadable = bool((lists.topics < 0).any())
         for nth, (member, odd) in enumerate(zip(some, lists.odd.tolist(), strict=True)):
             data = self._datas[member]
             if odd:
@@ -146,8 +149,8 @@ class _Decoding:
                     continue
                 numbers = self._lists.number(strings)
             else:
-                numbers = lists.topics[lists.begins[nth] : lists.begins[nth + 1]]
-                if numbers.size and numbers.min() < 0:
+                numbers = lists.topics[begins_at[nth] : begins_at[nth + 1]]
+                if unreadable and numbers.size and numbers.min() < 0:
                     self._odd[member] = True
                     continue
             raw = data[_VERSION_BYTES : ends[nth]]
@@ -257,10 +260,11 @@ class _TopicLists:
         kind = self._by_bytes.get(raw)
         if kind is None:
             kind = self._by_bytes[raw] = self._append(numbers, len(raw))
-            telling = raw[:_TELLING_BYTES]
-            if len(telling) not in self._telling:
-                self._telling.append(len(telling))
-            alike = self._alike.setdefault(telling, [])
+            # A power of two, so that there are few sizes to look others up by.
+            size = min(1 << (len(raw).bit_length() - 1), _MOST_TELLING_BYTES)
+            if size not in self._telling:
+                self._telling.append(size)
+            alike = self._alike.setdefault(raw[:size], [])
             if len(alike) < _MOST_ALIKE:
                 alike.append((raw, kind))
         return kind

@@ -198,7 +198,9 @@ class _Steps:
         finish = at.copy()
         active = np.searchsorted(-runs, -np.arange(runs[0]), side="left").tolist()
         for step, many in enumerate(active):
-            begin = at = at[:many]
+            if many < at.size:
+                finish[many : at.size] = at[many:]
+                at = at[:many]
             slot = slots[:many] + step
             begin = self._uint16[at].astype(np.int64)
             begin += at
@@ -208,12 +210,13 @@ class _Steps:
                 self._count[slot] = count
                 at = begin + 4 * count
                 # Whoever lies goes on lying beyond the end, or at the beginning.
-                np.clip(at, 0, self._end, out=at)
+                np.maximum(at, 0, out=at)
+                np.minimum(at, self._end, out=at)
             else:
                 begin += 2
                 at = np.minimum(begin, self._end)
             self._start[slot] = begin
-            finish[:many] = at
+        finish[: at.size] = at
         return finish
 
 
@@ -257,6 +260,8 @@ def write_sets(sets: PartitionSets) -> tuple[memoryview, Longs]:
     """
     used = np.zeros(len(sets.names), np.bool_)
     used[sets.topics] = True
+    if sets.numbers.size == sets.counts.size and (alike := _alike(sets, used)) is not None:
+        return alike
     names = [encode_string(n) if u else b"" for n, u in zip(sets.names, used.tolist(), strict=True)]
     lengths = np.array([len(n) for n in names], np.int64)
     ends = np.cumsum(lengths[sets.topics] + 4 + 4 * sets.counts)
@@ -269,6 +274,34 @@ def write_sets(sets: PartitionSets) -> tuple[memoryview, Longs]:
     for length in distinct(lengths[used]).tolist():
         _write_runs(buffer, sets, names, length, at=starts - length - 4, firsts=firsts)
     return buffer.data, np.concatenate((np.zeros(1, np.int64), ends))[sets.begins]
+
+
+def _alike(sets: PartitionSets, used: Flags) -> tuple[memoryview, Longs] | None:
+    """Runs of one partition each, of topics with names of one length: as many bytes each.
+
+    A large group of equal members is like that; its bytes are then written where they belong.
+    """
+    topics = np.flatnonzero(used)
+    names = [encode_string(sets.names[i]) for i in topics.tolist()]
+    if len(set(map(len, names))) != 1:
+        return None
+    rows = sets.topics
+    if topics.size < used.size:
+        row = np.zeros(used.size, np.int64)
+        row[topics] = np.arange(topics.size)
+        rows = row.take(rows)
+    records = _records(names).take(rows)
+    records["first"] = sets.numbers
+    return records.view(np.uint8).data, sets.begins * records.dtype.itemsize
+
+
+def _records(names: Sequence[bytes]) -> npt.NDArray[np.void]:
+    """A run of one partition, number 0, of each of these topics; names are of one length."""
+    kind = np.dtype([("topic", f"V{len(names[0])}"), ("count", ">i4"), ("first", ">i4")])
+    records = np.zeros(len(names), kind)
+    records["topic"] = np.frombuffer(b"".join(names), kind["topic"])
+    records["count"] = 1
+    return records
 
 
 def _write_runs(
@@ -284,15 +317,11 @@ def _write_runs(
     alike = np.array([i for i, n in enumerate(names) if len(n) == length], np.int64)
     row = np.full(len(names), -1, np.int64)
     row[alike] = np.arange(alike.size)
-    texts = np.frombuffer(b"".join(names[i] for i in alike.tolist()), f"V{length}")
-    rows, counts = row[sets.topics], sets.counts
+    rows, counts = row.take(sets.topics), sets.counts
     mine = rows >= 0
     if not mine.all():
         rows, counts, at, firsts = rows[mine], counts[mine], at[mine], firsts[mine]
-    records = np.empty(
-        rows.size, np.dtype([("topic", f"V{length}"), ("count", ">i4"), ("first", ">i4")])
-    )
-    records["topic"] = texts.take(rows)
+    records = _records([names[i] for i in alike.tolist()]).take(rows)
     records["count"] = counts
     records["first"] = firsts
     size = records.dtype.itemsize

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from kafka_coop.assignors import LoadAwareSticky
-from kafka_coop.loads import LoadMeter
+from kafka_coop.loads import LoadMeter, ProgressMeter
 from kafka_coop.protocol.marks import SubscriptionMarks, split_marks
 from kafka_coop.types import Assignment, GroupMetadata, Partitions, TopicPartition
 
@@ -113,3 +113,74 @@ def test_nonsense_is_refused() -> None:
         LoadMeter("lag")  # type: ignore[arg-type]  # the error is the test
     with pytest.raises(ValueError, match="half_life is 0:00:00"):
         LoadMeter(half_life=timedelta())
+
+
+class Log:
+    """Where a consumer stands in each partition, and how long it takes to say so."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.at: dict[TopicPartition, int] = {T0: 1_000_000, T1: 0}
+        self.takes = 0.0
+
+    def __call__(self) -> dict[TopicPartition, int]:
+        self._clock.now += self.takes
+        return dict(self.at)
+
+
+def follow(meter: ProgressMeter, clock: Clock, log: Log, seconds: int, **per_second: int) -> None:
+    meter.follow(log)
+    for _ in range(seconds):
+        clock.now += 1
+        for name, count in per_second.items():
+            log.at[TopicPartition("t", int(name[1:]))] += count
+        meter.follow(log)
+
+
+def test_progress_is_measured_as_records_are() -> None:
+    clock = Clock()
+    meter, log = ProgressMeter(clock=clock), Log(clock)
+    assert meter(BOTH) == {}, "nothing is known of what was only seen once"
+    follow(meter, clock, log, 600, p0=30)
+    assert meter(BOTH) == pytest.approx({T0: 30, T1: 0})
+    assert meter(Partitions({"t": [1]})) == {T1: 0}
+
+
+def test_a_partition_that_comes_back_did_not_consume_what_others_did() -> None:
+    clock = Clock()
+    meter, log = ProgressMeter(clock=clock), Log(clock)
+    follow(meter, clock, log, 10, p0=5, p1=5)
+    was = log.at.pop(T0)
+    follow(meter, clock, log, 10, p1=5)
+    assert meter(BOTH).keys() == {T1}
+    log.at[T0] = was + 1_000_000
+    follow(meter, clock, log, 10, p0=7, p1=5)
+    assert meter(BOTH) == pytest.approx({T0: 7, T1: 5})
+
+
+def test_a_seek_is_no_progress() -> None:
+    clock = Clock()
+    meter, log = ProgressMeter(clock=clock), Log(clock)
+    follow(meter, clock, log, 10, p0=5, p1=5)
+    log.at[T0] += 1_000_000
+    meter.restart(T0)
+    follow(meter, clock, log, 10, p0=5, p1=5)
+    log.at[T1] -= 10  # backwards, in whatever way
+    follow(meter, clock, log, 10, p0=5, p1=5)
+    assert meter(BOTH) == pytest.approx({T0: 5, T1: 5}, rel=0.01)
+
+
+def test_it_looks_more_seldom_the_longer_that_takes() -> None:
+    clock = Clock()
+    meter, log = ProgressMeter(clock=clock), Log(clock)
+    meter.follow(log)
+    assert meter.due == clock.now + 1
+    log.takes = 0.02  # ten thousand partitions
+    meter.follow(log)
+    assert meter.due == pytest.approx(clock.now + 20)
+
+
+def test_the_users_own_measure_goes_before_the_consumers() -> None:
+    own, unasked = LoadMeter(), ProgressMeter()
+    assert not LoadAwareSticky(own).measure_with(unasked)
+    assert LoadAwareSticky().measure_with(unasked)

@@ -403,3 +403,15 @@ def test_a_plan_moves_no_fewer_than_the_bound_and_ours_exactly_as_many(
     assert costs.fewest <= costs.moved
     if strategy in ("cooperative-sticky", "constrained-cooperative-sticky", "fairest-sticky"):
         assert costs.moved == costs.fewest == costs.withheld
+
+
+def test_a_single_claim_is_waited_for() -> None:
+    owned = Partitions({"t": [0]})
+    drains = append_marks(None, SubscriptionMarks(draining=True))
+    members = {"a": member("t", owned=owned, user_data=drains), "b": member("t")}
+    outcome = lead("cooperative-sticky", {"t": 1}, members)
+    assert partitions(outcome) == {"a": [], "b": []}
+    assert outcome.withheld == owned
+    dropped = lead(giving(), {"t": 1}, {"a": member("t", owned=owned)})
+    assert not dropped.withheld
+    assert dropped.follow_up, "it has to revoke its one partition"

@@ -125,6 +125,18 @@ def test_a_garbage_member_wants_nothing_and_harms_nobody() -> None:
     assert box.last(ef.SendMetadata).request.topics == ("t",)
 
 
+def test_a_member_that_the_coordinator_lists_twice_is_one_member() -> None:
+    box = fresh()
+    box.subscribe("t")
+    box.find()
+    elected(box, [member("me", "t"), member("twin"), member("twin", "t")])
+    box.answer_metadata({"t": 2})
+    run = box.last(ef.RunAssignor)
+    assert run.members == {
+        m.member_id: m.metadata for m in (member("me", "t"), member("twin", "t"))
+    }
+
+
 def test_the_leader_watches_topics_that_only_others_subscribe_to() -> None:
     """librdkafka#4533: partitions added to a topic of theirs are noticed by us."""
     box = leading("t")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -121,8 +122,8 @@ def test_members_of_equal_topics_share_their_names() -> None:
     assert len({id(a[0].topics()) for a in answers if a is not None}) == 1
 
 
-def written(sets: list[Partitions]) -> list[bytes]:
-    columns = PartitionSets.of(sets)
+def written(sets: list[Partitions] | PartitionSets) -> list[bytes]:
+    columns = sets if isinstance(sets, PartitionSets) else PartitionSets.of(sets)
     runs, begins = write_sets(columns)
     counts = np.diff(columns.begins).tolist()
     ends = begins.tolist()
@@ -158,6 +159,22 @@ def test_names_made_to_collide_are_still_told_apart(monkeypatch: pytest.MonkeyPa
 @given(st.lists(partition_sets, max_size=12))
 def test_a_batch_is_written_as_its_sets_are(sets: list[Partitions]) -> None:
     assert written(sets) == [encode_topic_partitions(s) for s in sets]
+
+
+@pytest.mark.parametrize(
+    "names", [("a", "b"), ("a", "bbb"), ("a", "bbb", "cc"), ("é", "ab")], ids="-".join
+)
+@pytest.mark.parametrize("unused", [(), ("zz",), ("much longer",)], ids=str)
+def test_runs_of_one_partition_each_keep_their_names(
+    names: tuple[str, ...], unused: tuple[str, ...]
+) -> None:
+    """With names of one length they are as long as each other, and not the same bytes."""
+    sets = [Partitions({t: [100 * i + j]}) for i in range(3) for j, t in enumerate(names)]
+    columns = PartitionSets.of(sets)
+    among_more = replace(
+        columns, names=(*unused, *columns.names), topics=columns.topics + len(unused)
+    )
+    assert written(among_more) == [encode_topic_partitions(s) for s in sets]
 
 
 def test_a_name_beyond_kafkas_limit_is_not_written() -> None:
