@@ -12,10 +12,8 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from datetime import timedelta
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import confluent_kafka
 from confluent_kafka import Message
@@ -28,12 +26,14 @@ from kafka_coop.client.closing import PATIENCE, Closing, Draining
 from kafka_coop.client.commits import Commits
 from kafka_coop.client.handover import Callbacks, Handover
 from kafka_coop.client.health import Health, assess
+from kafka_coop.client.measuring import Measuring
 from kafka_coop.client.memberships import membership
 from kafka_coop.client.observer import LoggingObserver
 from kafka_coop.client.ownership import Ownership
 from kafka_coop.client.polling import CLOSED, FOREVER, Polling
 from kafka_coop.client.positions import Positions
 from kafka_coop.client.subscribing import given_config, member_settings, split_topics
+from kafka_coop.closeable import Closeable
 from kafka_coop.config import parse
 from kafka_coop.errors import ConfigurationError
 from kafka_coop.fetching.group_metadata import encode_group_metadata
@@ -48,7 +48,7 @@ from kafka_coop.turns import TurnLock
 from kafka_coop.types import Assignor
 
 
-class CoopConsumer:
+class CoopConsumer(Closeable):
     """A Kafka consumer in a group, with pluggable and cooperative partition assignment.
 
     Args:
@@ -105,9 +105,8 @@ class CoopConsumer:
             clock=clock.now,
         )
         undo.callback(self._metrics.close)
-        listening = self._metrics.librdkafka.listening(self._config.fetcher)
         self._fetcher, self._backend = membership(
-            replace(self._config, fetcher=listening),
+            self._config,
             settings,
             lock=self._lock,
             observer=LoggingObserver(self._metrics, self._log, settings.assignors),
@@ -119,6 +118,7 @@ class CoopConsumer:
         self._mailbox = self._backend.mailbox
         self._ownership = Ownership(self._fetcher, self._metrics, self._lock)
         self._positions = Positions(self._ownership, self._fetcher)
+        self._measuring = Measuring(settings.assignors, self._positions)
         self._by_hand = ByHand(self._ownership, self._backend)
         self._commits = Commits(
             config=self._config,
@@ -142,6 +142,7 @@ class CoopConsumer:
             handover=self._handover,
             fetcher=self._fetcher,
             times=self._metrics.polls,
+            measuring=self._measuring,
         )
 
     # --- subscribing -----------------------------------------------------------------------
@@ -227,8 +228,13 @@ class CoopConsumer:
         polling = self._polling
         now = clock.now()
         if now < polling.calm_until and not self._mailbox.items and polling.may_deliver(now):
-            with self._lock.raw:
-                message = self._fetcher.next(0)
+            message = None
+            try:
+                with self._lock.raw:
+                    message = self._fetcher.next(0)
+            except BaseException:  # a Ctrl-C at the lock's release: it is not the user's yet
+                polling.put_back([] if message is None else [message])
+                raise
             if message is not None:
                 self._mailbox.last_poll = now
                 return message
@@ -339,7 +345,7 @@ class CoopConsumer:
             KafkaException: ``_STATE``: the partition is not owned.
         """
         self._require_usable()
-        self._positions.seek(partition)
+        self._measuring.restart(self._positions.seek(partition))
 
     def pause(self, partitions: list[Any]) -> None:
         """Delivers nothing of these until `resume`. The flag goes when the partition goes.
@@ -581,17 +587,6 @@ class CoopConsumer:
                     self._fetcher.close()
                 self._metrics.close()
                 forks.forget(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # --- small things ----------------------------------------------------------------------
 

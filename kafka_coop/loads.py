@@ -1,5 +1,8 @@
 """What partitions cost, measured where they are consumed: for `LoadAwareSticky`.
 
+Unasked, the consumer measures records a second with a `ProgressMeter`. What else is to count,
+the user counts:
+
 meter = LoadMeter("bytes")
 consumer = CoopConsumer(config, assignors=[LoadAwareSticky(meter)])
 ...
@@ -11,7 +14,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from datetime import timedelta
 from typing import Literal, Protocol, TypeAlias
 
@@ -19,6 +22,12 @@ from kafka_coop.types import Partitions, TopicPartition
 
 _LEAST_SECONDS = 1.0
 """A burst at the beginning says nothing of the rate."""
+
+_SECONDS_BETWEEN = 1.0
+_TIMES_ITS_COST = 1000
+"""Between two looks at the positions: so that they cost a thousandth of the time at most."""
+
+_HALF_LIFE = timedelta(minutes=1)
 
 Unit: TypeAlias = Literal["records", "bytes"]
 
@@ -30,6 +39,39 @@ class _Record(Protocol):
     def partition(self) -> int | None: ...
     def error(self) -> object: ...
     def __len__(self) -> int: ...
+
+
+class _Rates:
+    """Amounts a second, averaged with weights that halve every ``half_life``. Not thread-safe."""
+
+    def __init__(self, half_life: timedelta, now: float) -> None:
+        if half_life <= timedelta():
+            raise ValueError(f"half_life is {half_life}; more than zero is needed")
+        self._half_life = half_life.total_seconds()
+        self._folded = now
+        self._amounts: dict[TopicPartition, float] = {}
+        self._seconds: dict[TopicPartition, float] = {}
+
+    def due(self, now: float) -> bool:
+        """Whether what is new has been kept apart for long."""
+        return now - self._folded > self._half_life / 8
+
+    def fold(self, fresh: Mapping[TopicPartition, float], now: float) -> None:
+        """Ages what was counted, and adds what is new, which came since the last time."""
+        passed, self._folded = now - self._folded, now
+        kept = 0.5 ** (passed / self._half_life)
+        for at in self._amounts.keys() | fresh.keys():
+            self._amounts[at] = self._amounts.get(at, 0.0) * kept + fresh.get(at, 0.0)
+            self._seconds[at] = self._seconds.get(at, 0.0) * kept + passed
+
+    def keep(self, owned: Container[TopicPartition]) -> None:
+        """Forgets all others."""
+        for at in [at for at in self._amounts if at not in owned]:
+            del self._amounts[at], self._seconds[at]
+
+    def read(self) -> dict[TopicPartition, float]:
+        """Units a second of what was measured for a second at least."""
+        return {at: self._amounts[at] / s for at, s in self._seconds.items() if s >= _LEAST_SECONDS}
 
 
 class LoadMeter:
@@ -54,21 +96,16 @@ class LoadMeter:
         self,
         unit: Unit = "records",
         *,
-        half_life: timedelta = timedelta(minutes=1),
+        half_life: timedelta = _HALF_LIFE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if unit not in {"records", "bytes"}:
             raise ValueError(f"unit is {unit!r}; 'records' or 'bytes' is needed")
-        if half_life <= timedelta():
-            raise ValueError(f"half_life is {half_life}; more than zero is needed")
         self._bytes = unit == "bytes"
-        self._half_life = half_life.total_seconds()
         self._clock = clock
         self._lock = threading.Lock()
-        self._folded = clock()
+        self._rates = _Rates(half_life, clock())
         self._fresh: dict[TopicPartition, float] = {}
-        self._amounts: dict[TopicPartition, float] = {}
-        self._seconds: dict[TopicPartition, float] = {}
 
     def note(self, messages: Iterable[_Record]) -> None:
         """Counts records that were consumed; those that are errors count for nothing.
@@ -76,7 +113,7 @@ class LoadMeter:
         Costs about half a microsecond a record.
         """
         with self._lock:
-            if self._clock() - self._folded > self._half_life / 8:
+            if self._rates.due(self._clock()):
                 self._fold()
             for message in messages:
                 topic, partition = message.topic(), message.partition()
@@ -91,24 +128,70 @@ class LoadMeter:
         A partition of which nothing came in that time is idle, not unknown.
         """
         with self._lock:
-            for at in owned:
-                self._fresh.setdefault(at, 0.0)
-            for at in self._amounts.keys() | self._fresh.keys():
-                if at not in owned:
-                    self._amounts.pop(at, None)
-                    self._seconds.pop(at, None)
-                    self._fresh.pop(at, None)
+            self._fresh = {at: self._fresh.get(at, 0.0) for at in owned}
+            self._rates.keep(owned)
             self._fold()
-            return {
-                at: self._amounts[at] / s for at, s in self._seconds.items() if s >= _LEAST_SECONDS
-            }
+            return self._rates.read()
 
     def _fold(self) -> None:
-        """Ages what was counted, and adds what is new, which came since the last time."""
-        now = self._clock()
-        passed, self._folded = now - self._folded, now
-        kept = 0.5 ** (passed / self._half_life)
-        for at in self._amounts.keys() | self._fresh.keys():
-            self._amounts[at] = self._amounts.get(at, 0.0) * kept + self._fresh.get(at, 0.0)
-            self._seconds[at] = self._seconds.get(at, 0.0) * kept + passed
+        self._rates.fold(self._fresh, self._clock())
         self._fresh.clear()
+
+
+class ProgressMeter:
+    """Records a second and partition, as a `LoadMeter`'s, read from how positions move.
+
+    Nothing is done for a record, and no more than a thousandth of the time is spent here,
+    however many the partitions: positions are asked for once a second, or more seldom. What
+    compaction and transactions leave out of the log counts as consumed.
+
+    Callable from any thread; `follow` belongs to one.
+
+    Args:
+        half_life, clock: As of `LoadMeter`.
+
+    Attributes:
+        due: By ``clock``: when `follow` is to be called next.
+    """
+
+    def __init__(
+        self,
+        *,
+        half_life: timedelta = _HALF_LIFE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.due = 0.0
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._rates = _Rates(half_life, clock())
+        self._last: dict[TopicPartition, int] = {}
+
+    def follow(self, positions: Callable[[], Mapping[TopicPartition, int]]) -> None:
+        """Counts what was consumed since the last time.
+
+        Args:
+            positions: The next offsets of the partitions owned, where they are known.
+        """
+        began = self._clock()
+        found = positions()
+        with self._lock:
+            fresh = {
+                at: float(max(offset - self._last[at], 0))
+                for at, offset in found.items()
+                if at in self._last
+            }
+            self._last = dict(found)
+            self._rates.keep(fresh)
+            self._rates.fold(fresh, began)
+        ended = self._clock()
+        self.due = ended + max(_SECONDS_BETWEEN, _TIMES_ITS_COST * (ended - began))
+
+    def restart(self, partition: TopicPartition) -> None:
+        """Measures it anew: its position was moved, which is no progress."""
+        with self._lock:
+            self._last.pop(partition, None)
+
+    def __call__(self, owned: Partitions) -> dict[TopicPartition, float]:
+        """Records a second of those partitions that were measured for a second at least."""
+        with self._lock:
+            return {at: rate for at, rate in self._rates.read().items() if at in owned}

@@ -18,6 +18,7 @@ from kafka_coop.backend.mailbox import Mailbox
 from kafka_coop.client.by_hand import ByHand
 from kafka_coop.client.commits import Commits
 from kafka_coop.client.handover import Handover
+from kafka_coop.client.measuring import Measuring
 from kafka_coop.client.ownership import Ownership
 from kafka_coop.fetching.interface import Fetching
 from kafka_coop.fetching.native import partition_of, position_at
@@ -69,6 +70,7 @@ class Polling:
         handover: Handover,
         fetcher: Fetching,
         times: PollClock,
+        measuring: Measuring,
     ) -> None:
         self.turn = threading.Lock()
         self.thread: int | None = None
@@ -82,6 +84,7 @@ class Polling:
         self._handover = handover
         self._fetcher = fetcher
         self._times = times
+        self._measuring = measuring
         times.last_seen = lambda: mailbox.last_poll
 
     def one(self, timeout: float) -> Message | None:
@@ -110,20 +113,26 @@ class Polling:
         deadline = time.monotonic() + timeout
         if not self.turn.acquire(timeout=-1 if timeout == FOREVER else max(timeout, 0)):
             return []  # another thread polls: what comes is its to have
-        self.thread = threading.get_ident()
-        self.calm_until = NEVER
         got: list[Message] = []
         try:
+            self._in_turn(got, n, deadline, take)
+        except BaseException:
+            self.put_back(got)
+            raise
+        # Nothing is called from here on: at the end of a call a signal handler may raise, and
+        # what was gathered would be neither the user's nor put back.
+        return got
+
+    def _in_turn(self, got: list[Message], n: int, deadline: float, take: _Take) -> None:
+        try:
+            self.thread = threading.get_ident()
+            self.calm_until = NEVER
             self._times.entered(clock.now())
             self._gather(got, n, deadline, take)
-        except BaseException:
-            self._put_back(got)
-            raise
         finally:
             self._times.left(clock.now())
             self.calm_until = self._calm_for_now()
             self.turn.release()
-        return got
 
     def _gather(self, got: list[Message], n: int, deadline: float, take: _Take) -> None:
         ownership = self._ownership
@@ -133,10 +142,7 @@ class Polling:
             now = clock.now()
             self._mailbox.last_poll = now
             if not got:
-                if self._mailbox.items:
-                    self._handover.attend()
-                self._commits.attend(now)
-                self._introduce(deadline - time.monotonic())
+                self._attend(now, deadline)
             elif self._mailbox.items:
                 return  # processed before the next call, which may take partitions away
             if ownership.errors:
@@ -150,12 +156,21 @@ class Polling:
                 got += take(n - len(got), wait)
             if got and not self.may_deliver(clock.now()):
                 # Stopped or starved in the wait: what came in the end is not ours any more.
-                self._put_back(got)
+                self.put_back(got)
                 got[:] = [message for message in got if message.error() is not None]
             if got:
                 self._mailbox.last_delivery = now
             if len(got) >= n or remaining <= wait:
                 return
+
+    def _attend(self, now: float, deadline: float) -> None:
+        """Does what is due before any record."""
+        if self._mailbox.items:
+            self._handover.attend()
+        self._commits.attend(now)
+        if now >= self._measuring.due:
+            self._measuring.attend()
+        self._introduce(deadline - time.monotonic())
 
     def _introduce(self, left: float) -> None:
         """The fetcher hears of the topics to come, while none is there that it would keep waiting.
@@ -167,7 +182,7 @@ class Polling:
             with self._ownership.lock:
                 self._fetcher.expect(topics, min(left, _INTRODUCTION))
 
-    def _put_back(self, messages: list[Message]) -> None:
+    def put_back(self, messages: list[Message]) -> None:
         """The user does not get these: a Ctrl-C, or a callback's exception, comes in between.
 
         They would count as delivered, and be committed.

@@ -14,7 +14,7 @@ from kafka_coop.fetching.interface import Fetching
 from kafka_coop.metrics.scrape import MemberSnapshot, PartitionProgress
 from kafka_coop.partitions import offsets_of, plain, with_offsets
 from kafka_coop.protocol.messages import OffsetAndMetadata
-from kafka_coop.types import Partitions
+from kafka_coop.types import Partitions, TopicPartition
 
 
 class Positions:
@@ -32,10 +32,17 @@ class Positions:
         unknown = OffsetAndMetadata(offset=OFFSET_INVALID)
         return with_offsets({of: known.get(of, unknown) for of in wanted})
 
-    def seek(self, partition: Any) -> None:
-        """Goes on from ``partition.offset``."""
+    def offsets(self) -> dict[TopicPartition, int]:
+        """The next offset of each partition owned, where it is known."""
+        with self._ownership.lock:
+            found = self._fetcher.positions(self._ownership.owned)
+        return {of: at.offset for of, at in found.items()}
+
+    def seek(self, partition: Any) -> TopicPartition:
+        """Goes on from ``partition.offset``; returns which partition it is."""
         ((of, to),) = offsets_of([partition], argument="partition").items()
         self._ownership.seek(of, to)
+        return of
 
     def pause(self, partitions: list[Any]) -> None:
         """Delivers nothing of these until `resume`."""

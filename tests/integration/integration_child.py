@@ -13,10 +13,12 @@ import sys
 import threading
 from typing import Any
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Message
 from prometheus_client import CollectorRegistry
 
 from kafka_coop import CoopConsumer
+
+_consumed: list[Message | None] = []
 
 
 def say(*what: Any) -> None:
@@ -48,6 +50,7 @@ def main() -> None:
             with contextlib.suppress(KafkaException):
                 step(consumer, job["how"])
     except KeyboardInterrupt:
+        say_records(_consumed)
         say("interrupted")
     finally:
         consumer.close()
@@ -76,14 +79,21 @@ def step(consumer: CoopConsumer, how: str) -> None:
     """poll: in short steps. blocked, consume: until something comes, or a signal."""
     match how:
         case "poll" | "fork" | "pipe" | "exec":
-            messages = [consumer.poll(0.02)]
+            messages: list[Message | None] = [consumer.poll(0.02)]
         case "blocked":
             messages = [consumer.poll()]
         case _:
-            messages = list(consumer.consume(1000))
+            messages = _consumed
+            # No call in between: a Ctrl-C that strikes now finds them in this program's hands.
+            messages += consumer.consume(1000)
+    say_records(messages)
+
+
+def say_records(messages: list[Message | None]) -> None:
     for message in messages:
         if message is not None and message.error() is None:
             say("record", message.topic(), message.partition(), message.offset())
+    _consumed.clear()
 
 
 if __name__ == "__main__":

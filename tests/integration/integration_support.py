@@ -211,7 +211,7 @@ def until(
     deadline = time.monotonic() + within
     while not ready():
         if time.monotonic() >= deadline:
-            state = [(m.owned, m.told[-6:], m.raised[-3:]) for m in polled]
+            state = [(m.owned, m.told[-6:], m.raised[-3:], m.records[-6:]) for m in polled]
             raise AssertionError(f"{what or 'what was waited for'} did not come: {state}")
         for member in polled:
             member.step()

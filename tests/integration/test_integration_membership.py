@@ -330,9 +330,9 @@ def test_kept_partitions_flow_while_another_members_callback_holds_the_round(
         third = Member(cluster, group, topic)
         with members(third), in_background(slow.step):
             try:
-                until(entered.is_set, quick, third)
+                until(lambda: entered.is_set() and set(quick.owned) < kept, quick, third)
                 seen = len(quick.records)
-                flowing = [p for _, p in sorted(kept & set(quick.owned))]
+                flowing = [p for _, p in quick.owned]
                 assert flowing
                 publish(cluster, topic, 5, *flowing)
                 until(lambda: len(quick.records) >= seen + 5 * len(flowing), quick, third)

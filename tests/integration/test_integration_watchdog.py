@@ -44,6 +44,11 @@ def pair(cluster: Cluster, how: str = "poll", **config: str) -> Iterator[tuple[C
         child.end()
 
 
+def watches(member: Member) -> bool:
+    guard = classic(member)._guard
+    return guard is not None and guard._process is not None
+
+
 def pid_of_watchdog(member: Member) -> int:
     guard = classic(member)._guard
     assert guard is not None
@@ -136,7 +141,7 @@ def test_one_that_dies_is_replaced_when_there_is_news(embedded: EmbeddedKafka) -
         until(lambda: not is_running(first), member)
         member.consumer.unsubscribe()
         member.subscribe(topic)
-        until(lambda: pid_of_watchdog(member) != first, member)
+        until(lambda: watches(member) and pid_of_watchdog(member) != first, member)
         assert is_running(pid_of_watchdog(member))
 
 
