@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from kafka_coop.simulation.coverage import Coverage
 from kafka_coop.simulation.invariants import InvariantViolated
+from kafka_coop.simulation.planned_leave import leave_as_planned
 from kafka_coop.simulation.schedule import random_scenario
 from kafka_coop.simulation.settling import settle
 from kafka_coop.simulation.shrink import shrink
@@ -100,6 +101,7 @@ def run(
     try:
         world.run_until(scenario.quiet_at)
         settled_in, rounds = settle(world)
+        leave_as_planned(world)
     except InvariantViolated as found:
         verdict = Verdict(violated=found.invariant, text=str(found), at=world.agenda.now)
     except Exception as error:  # noqa: BLE001  # that is what is looked for

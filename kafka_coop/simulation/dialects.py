@@ -48,6 +48,7 @@ class Dialect:
         newest_generation: It claims what it owns with the generation it has joined, applied or
             not (Java: after a missed SyncGroup its old claims look fresh).
         stale_claims: It comes back from an eviction claiming what it had (kafka-python).
+        leased: It hands out no records without a lease, as ours; no other client has one.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Dialect:
     user_data: UserData = UserData.GENERATION
     newest_generation: bool = False
     stale_claims: bool = False
+    leased: bool = False
     malice: Malice | None = None
 
     def join(self, request: JoinGroup, generation: Generation, had: Partitions) -> JoinGroup:

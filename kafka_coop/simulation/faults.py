@@ -87,6 +87,17 @@ class Close:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Drain:
+    """drain(): the user goes on, and closes once he owns nothing or this time is up.
+
+    Other clients know of no such thing, nor does an eager group: they close at once.
+    """
+
+    member: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Enforce:
     """enforce_rebalance()."""
 
@@ -185,6 +196,7 @@ MemberFault: TypeAlias = (
     | Resubscribe
     | Unsubscribe
     | Close
+    | Drain
     | Enforce
     | CommitNow
     | Cut

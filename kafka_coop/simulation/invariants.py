@@ -10,6 +10,8 @@
    begun to own is taken, none goes beyond what its owner delivered, none rewinds.
 8  Owned partitions are claimed with the generation of the assignment that was applied, and a
    forced rejoin changes its bytes.
+D  Planned leaves (`kafka_coop.simulation.planned_leave`): a member who drains says so, as long as
+   it does; the group relieves it, and its partitions lie idle for one cooperative round.
 L  Nothing is lost: whoever takes a partition over begins where it was delivered to, or before.
 M  The machine never raises, and never spins.
 
@@ -26,9 +28,10 @@ from typing import TYPE_CHECKING
 from kafka_coop.errors import Failure, MalformedDataError
 from kafka_coop.membership import effects as ef
 from kafka_coop.membership import events as ev
-from kafka_coop.membership.states import State
+from kafka_coop.membership.states import MEMBER, State
 from kafka_coop.protocol.assignment import decode_assignment
 from kafka_coop.protocol.error_codes import ErrorCode
+from kafka_coop.protocol.marks import SubscriptionMarks, split_marks
 from kafka_coop.protocol.messages import (
     GroupSynced,
     JoinGroup,
@@ -45,6 +48,7 @@ from kafka_coop.types import (
     Generation,
     Partitions,
     RebalanceProtocol,
+    Subscription,
     TopicPartition,
 )
 
@@ -61,6 +65,7 @@ _FORCED = frozenset(
         "subscription has changed",
         "cached metadata has changed",
         "the user asked for a rebalance",
+        "the consumer is draining",
         "need to revoke partitions and re-join",
     }
 )
@@ -68,6 +73,9 @@ _FORCED = frozenset(
 
 _POLL_TIMEOUT = "consumer poll timeout has expired."
 """The one reason to leave while the user owns: he is told afterwards, and has no lease."""
+
+
+_NEVER = float("inf")
 
 
 class InvariantViolated(Exception):  # noqa: N818  # not an error of the program: its finding
@@ -91,6 +99,7 @@ class _Record:
         offered: The assignment in the answer that it is being given.
         resubscribed: Its subscription has changed since ``granted``.
         joined_with: The protocols of its last JoinGroup.
+        draining: It was asked to drain, and has not begun anew since.
         revoking: What the step that runs has called on_revoke or on_lost for.
         second, events: The present second of virtual time, and the events in it.
     """
@@ -100,6 +109,7 @@ class _Record:
     offered: Partitions | None = None
     resubscribed: bool = False
     joined_with: tuple[tuple[str, bytes], ...] = ()
+    draining: bool = False
     announced: frozenset[TopicPartition] = frozenset()
     second: int = -1
     events: int = 0
@@ -118,6 +128,7 @@ class Watcher:
         deliveries: How often records of a partition were handed out.
         delivered_twice: How often a poll of another kind of client handed out what others owned,
             its session being over: they hold no lease, so that invariant 1 can't be kept.
+        longest_idle: The longest time between one owner's release and the next one's beginning.
         coverage: Which cells and edges of the members' table were visited.
     """
 
@@ -130,6 +141,8 @@ class Watcher:
         self.deliveries = 0
         self.delivered_twice = 0
         self.coverage = Coverage()
+        self.longest_idle = 0.0
+        self._idle_since: dict[TopicPartition, float] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._records: dict[Process, _Record] = {}
         self._last_owner: dict[TopicPartition, tuple[Generation, Process]] = {}
@@ -148,6 +161,9 @@ class Watcher:
         record.offered = None
         if isinstance(event, ev.Subscribe):
             record.resubscribed = True
+            record.draining = False
+        elif isinstance(event, ev.Drain):
+            record.draining |= process.member.state in MEMBER
         elif isinstance(event, ev.SyncAnswered):
             record.offered = _assignment_in(event)
 
@@ -200,6 +216,9 @@ class Watcher:
                 f"{record.granted_in}"
             )
             raise InvariantViolated("8", text)
+        if process.dialect is None and _drains(said) != record.draining:
+            says = "does not say" if record.draining else "says"
+            raise InvariantViolated("D", f"{process.name} {says} that it drains")
         if not set(said.owned) <= set(record.granted):
             more = briefly(said.owned - record.granted)
             raise InvariantViolated("8", f"{process.name} claims {more}, which it was not given")
@@ -267,6 +286,8 @@ class Watcher:
             if partition in process.user.owned:
                 raise InvariantViolated("5", f"{process.name} is assigned {partition} twice")
             self.owners.setdefault(partition, []).append(process)
+            idle = process.world.agenda.now - self._idle_since.pop(partition, _NEVER)
+            self.longest_idle = max(self.longest_idle, idle)
             if generation >= self._last_owner.get(partition, (generation, process))[0]:
                 # A user who polls late may own, for a moment, what has long been others'.
                 self._last_owner[partition] = generation, process
@@ -283,6 +304,8 @@ class Watcher:
             if partition not in record.announced:
                 raise InvariantViolated("2", f"{process.name} loses {partition} without a word")
             self.owners[partition].remove(process)
+            if not self.owners[partition]:
+                self._idle_since[partition] = process.world.agenda.now
 
     def starting(self, process: Process, partition: TopicPartition, offset: int) -> None:
         """Fetching of an owned partition begins."""
@@ -385,6 +408,11 @@ class Watcher:
 
     def _tell(self, process: Process, what: str) -> None:
         process.world.tell(process.name, what)
+
+
+def _drains(said: Subscription) -> bool:
+    _, marks = split_marks(said.user_data)
+    return isinstance(marks, SubscriptionMarks) and marks.draining
 
 
 def _assignment_in(event: ev.SyncAnswered) -> Partitions | None:

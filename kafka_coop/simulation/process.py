@@ -30,7 +30,7 @@ from kafka_coop.simulation.network import JOIN_LANE, MAIN_LANE, Answer, Call, On
 from kafka_coop.simulation.settings import Client
 from kafka_coop.simulation.surroundings import Surroundings
 from kafka_coop.simulation.user import User, UserHabits
-from kafka_coop.types import NO_PARTITIONS, GroupMetadata
+from kafka_coop.types import NO_PARTITIONS, GroupMetadata, RebalanceProtocol
 
 _Synced: TypeAlias = GroupSynced | RequestFailedError
 
@@ -156,12 +156,26 @@ class Process:
     def subscribe(self, topics: tuple[str, ...], patterns: tuple[str, ...] = ()) -> None:
         """The user subscribes."""
         self.wanted = self.subscribed = (topics, patterns)
+        self.user.stop_draining()
         self.post(self._wish, ev.Subscribe(topics=topics, patterns=patterns))
 
     def unsubscribe(self) -> None:
         """The user unsubscribes."""
         self.wanted = ((), ())
         self.post(self._wish, ev.Unsubscribe())
+
+    def drain(self) -> None:
+        """The user asks the group to take over what he owns, and goes on.
+
+        The machine hears of it also where he owns nothing and closes at once: before that.
+        """
+        self.post(self.handle, ev.Drain())
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether draining is possible: our own client, in a cooperative group that it wants."""
+        cooperative = self.settings.protocol is RebalanceProtocol.COOPERATIVE
+        return self.dialect is None and cooperative and any(self.wanted)
 
     def enforce_rebalance(self) -> None:
         """The user asks for a round."""

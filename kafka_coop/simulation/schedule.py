@@ -49,6 +49,7 @@ class _Dice:
             timing=timing,
             incidents=incidents,
             quiet_at=incidents[-1].at + 0.5,
+            last_leaver=draw.choice((*members, "")),
         )
 
     def _timing(self) -> Timing:
@@ -137,6 +138,7 @@ _FAULTS: tuple[tuple[_Maker, float], ...] = (
     (lambda _, m, __: ft.Start(member=m), 6.0),
     (lambda _, m, __: ft.Crash(member=m), 2.0),
     (lambda _, m, __: ft.Close(member=m), 2.0),
+    (lambda d, m, t: ft.Drain(member=m, seconds=d.while_(t.rebalance, 1.0)), 2.0),
     (lambda _, m, __: ft.Unsubscribe(member=m), 1.0),
     (lambda d, m, _: d.resubscribe(m), 2.5),
     (lambda _, m, __: ft.Enforce(member=m), 1.0),

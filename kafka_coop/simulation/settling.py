@@ -81,7 +81,7 @@ def unsettled(world: World) -> str:
             continue
         if why := _not_at_rest(process):
             return f"{name} {why}"
-        topics = _wanted_topics(world, process)
+        topics = wanted_topics(world, process)
         for topic in topics:
             for index in range(world.cluster.topics.partitions(topic)):
                 wanted.setdefault(TopicPartition(topic, index), [])
@@ -112,8 +112,8 @@ def _not_at_rest(process: Process) -> str:
     member, user = process.member, process.user
     now = process.world.agenda.now
     at_rest = State.STABLE if any(process.wanted) else State.UNSUBSCRIBED
-    if user.closing:
-        return "is closing"
+    if user.closing or user.drains_until < float("inf"):
+        return "is about to close"
     if member.state is not at_rest:
         return f"is {member.state.name}"
     if user.owned != set(member.owned):
@@ -125,7 +125,8 @@ def _not_at_rest(process: Process) -> str:
     return ""
 
 
-def _wanted_topics(world: World, process: Process) -> set[str]:
+def wanted_topics(world: World, process: Process) -> set[str]:
+    """The topics that exist and that the process subscribes to."""
     if process.dialect is not None and process.dialect.malice is not None:
         return set()  # what it wants, nobody can know
     names, patterns = process.wanted

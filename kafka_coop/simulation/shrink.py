@@ -49,6 +49,8 @@ def _drop_incidents(scenario: Scenario, fails: Fails) -> Scenario:
 def _plainer(scenario: Scenario) -> Iterator[Scenario]:
     """Scenarios with one thing less."""
     started = {i.fault.member for i in scenario.incidents if isinstance(i.fault, ft.Start)}
+    if scenario.last_leaver:
+        yield replace(scenario, last_leaver="")
     needed = {m: p for m, p in scenario.members.items() if m in started}
     if len(needed) < len(scenario.members):
         yield replace(scenario, members=needed)

@@ -39,6 +39,8 @@ _Waits = Generator[float | None, None, None]
 
 _RECORDS_PER_POLL = 3
 
+_NEVER = float("inf")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserHabits:
@@ -66,6 +68,7 @@ class User:
         owned: What the user was given and has not been told to have lost.
         positions: Of the partitions that are fetched, the next record to deliver.
         closing: close() was called.
+        drains_until: drain() was called, and its time is up then; infinity: it was not.
     """
 
     def __init__(self, process: Process, habits: UserHabits) -> None:
@@ -87,8 +90,9 @@ class User:
         self._step: _Waits | None = None
         self._committing = 0
         self.closing = False
+        self.drains_until = _NEVER
         self._close_posted = False
-        self._give_up_at = float("inf")
+        self._give_up_at = _NEVER
 
     # --- what others see of it -------------------------------------------------------------
 
@@ -97,6 +101,11 @@ class User:
         if self._polling and not self._frozen:
             return self._process.world.agenda.now
         return self._polled_at
+
+    @property
+    def polling(self) -> bool:
+        """Whether it waits in poll(), as opposed to working, or being in a callback."""
+        return self._polling and not self._frozen
 
     def wake_up(self) -> None:
         """Something is in the mailbox: a user who waits in poll() looks."""
@@ -123,6 +132,24 @@ class User:
         """The user closes as soon as whatever runs in this thread has returned."""
         self.closing = True
         self.wake_up()
+
+    def drain(self, within: float) -> None:
+        """The user drains: polls on until he owns nothing, or time is up; then closes.
+
+        A second call can only shorten the time (`client.closing.Draining`).
+        """
+        process = self._process
+        if self.closing:
+            return
+        if self.drains_until == _NEVER:
+            process.drain()
+        self.drains_until = min(self.drains_until, process.world.agenda.now + within)
+        process.after(within, self.wake_up)
+        self.wake_up()
+
+    def stop_draining(self) -> None:
+        """The user subscribes anew: he stays."""
+        self.drains_until = _NEVER
 
     def commit(self) -> None:
         """The user commits all positions, asynchronously."""
@@ -157,6 +184,8 @@ class User:
                     pass
                 case _ as never:
                     assert_never(never)
+        if self.drains_until != _NEVER and (not self.owned or now >= self.drains_until):
+            self.closing = True
         if self.closing:
             self._go_on_closing(now)
             return
@@ -179,7 +208,7 @@ class User:
             return
         watcher = process.world.watcher
         if now >= process.mailbox.lease_until:
-            if process.dialect is None:
+            if process.dialect is None or process.dialect.leased:
                 watcher.held_back(process)
                 return
             watcher.unleased(process)
@@ -312,7 +341,7 @@ class User:
         """close(): what is being committed first, then the group, then the process ends."""
         process = self._process
         if not self._close_posted:
-            if self._give_up_at == float("inf"):
+            if self._give_up_at == _NEVER:
                 self._give_up_at = now + self.habits.close_patience / 2
             if self._committing and now < self._give_up_at:
                 process.after(self._give_up_at - now, self.wake_up)

@@ -79,6 +79,7 @@ class Scenario:
         seed: Of the latencies and the other small chances.
         topics: Those that exist at first, with their number of partitions.
         quiet_at: When the incidents are over and all heals.
+        last_leaver: Who drains and closes once the group has settled; empty: nobody.
     """
 
     seed: int
@@ -88,6 +89,7 @@ class Scenario:
     timing: Timing = field(default_factory=Timing)
     incidents: tuple[ft.Incident, ...] = ()
     quiet_at: float = 10.0
+    last_leaver: str = ""
 
 
 class World:
@@ -215,6 +217,11 @@ class World:
                 process.unsubscribe()
             case ft.Close():
                 process.run(process.user.close, ())
+            case ft.Drain(seconds=seconds):
+                if process.hands_over:
+                    process.user.drain(seconds)
+                else:
+                    process.run(process.user.close, ())
             case ft.Enforce():
                 process.enforce_rebalance()
             case ft.CommitNow():

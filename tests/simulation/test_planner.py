@@ -152,6 +152,18 @@ def test_a_deploy_gives_every_partition_back() -> None:
     assert result.moved == result.minimum
 
 
+def test_who_hands_over_first_leaves_nothing_idle_for_a_heartbeat() -> None:
+    steps = [{"do": "rolling-deploy", "at": 10, "batch": 0.25, "within": 0.1, "every": 30}]
+    ours = {"protocol": "cooperative", "heartbeat": 2, "hurries": True, "beats_from_sync": False}
+    compare = [{**ours, "name": f"{drains}", "drains": drains} for drains in (False, True)]
+    table = {**SMALL, "members": 8, "steps": steps, "compare": compare}
+    _, (closing, draining) = planner.simulate(parse(table, "here"))
+    assert draining.gaps.longest < 0.3
+    assert closing.gaps.longest > 1.0
+    assert draining.moved == draining.minimum
+    assert draining.rounds <= 2 * closing.rounds
+
+
 def test_the_same_plan_gives_the_same_result() -> None:
     assert planned(SMALL, "cooperative") == planned(SMALL, "cooperative")
 
@@ -186,6 +198,10 @@ def test_the_pace_of_a_hurry_is_the_machine_s() -> None:
         ({"steps": [{"do": "dance"}]}, "here: steps.0 = {'do': 'dance'}: Input tag 'dance'"),
         ({"steps": [{"do": "zone-loss", "zone": 7}]}, "steps.0.zone = 7: there are 3 zones"),
         ({"steps": [{"do": "scale-out"}]}, "here: steps.0.by: Field required (0.5 for half"),
+        (
+            {"compare": [{"name": "x", "protocol": "eager", "strategy": "range", "drains": True}]},
+            "an eager group can't drain members: leave drains out",
+        ),
         ({"compare": ["quick"]}, "here: compare.0 = 'quick': Input should be a valid dictionary"),
         (
             {"compare": [{"name": "x", "protocol": "cooperative", "strategy": "range"}]},

@@ -21,7 +21,9 @@ from coordinator_box import (
     rejoin_all,
     stable_group,
 )
+from integration_support import unique
 from real_group import KafkaBox
+from whole_group import BoxedStage, RealStage, Step
 
 from kafka_coop.protocol.messages import GroupJoined, GroupSynced
 from kafka_coop.simulation.group import RequestToken
@@ -444,3 +446,29 @@ def test_the_box_tells_kafkas_story(script: Script, kafka: LocalKafka) -> None:
     finally:
         stage.close()
     assert simulated.story == real.story
+
+
+STEPS: tuple[Step, ...] = (
+    ("start", "a"),
+    ("start", "b"),
+    ("start", "c"),
+    ("grow", "3"),
+    ("drain", "b"),
+    ("close", "b"),
+    ("crash", "c"),
+    ("start", "d"),
+    ("close", "a"),
+)
+
+
+@pytest.mark.timeout(600)
+def test_whole_members_live_the_same_story_in_the_box_and_on_kafka(kafka: LocalKafka) -> None:
+    """Generations, assignments and callbacks, one after the other."""
+    topic = unique("whole")
+    box = BoxedStage(topic, 6, "abcd")
+    with RealStage(kafka, topic, 6, unique("group")) as real:
+        for step in STEPS:
+            expected = box.play(step)
+            assert (step, real.play(step, expected)) == (step, expected)
+        real.until_told(box.told)
+        assert real.told == box.told

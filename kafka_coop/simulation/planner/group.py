@@ -11,6 +11,8 @@ protocol:
   sessions have run out, or after the rebalance timeout without those that did not come.
 - The coordinator takes the group's requests one by one, at a given rate.
 - Whoever comes or goes between the join phase and the leader's SyncGroup begins it anew.
+- Who drains joins at once, is planned for as if it wanted nothing, and closes when it has given
+  everything up; its successor starts when it would have without that.
 - After a cooperative round those who have to give up partitions do so, in their users' thread,
   then join again, which begins the next round. The others hear of it by a heartbeat: after a
   whole interval, if their timers begin anew with each SyncGroup (Java, librdkafka), and after
@@ -98,6 +100,7 @@ class CoarseGroup:
         self._alive: Flags = self._known.copy()
         self._wishes: Floats = np.full(size, _NEVER)
         """When it sends a JoinGroup by its own wish."""
+        self._draining: Flags = np.zeros(size, np.bool_)
         self._busy: Floats = np.zeros(size)
         """Until when its user's thread is giving partitions up."""
         self._expires: Floats = np.full(size, _NEVER)
@@ -140,10 +143,14 @@ class CoarseGroup:
             case Kind.START:
                 # The first JoinGroup only earns an id (KIP-394).
                 self.traffic.sent([at, at + 2 * self._hop])
-                self.timeline.add(
-                    one, Phase.DOWN, self._down_since.pop(self._row(process), 0.0), at
-                )
+                row = self._row(process)
+                never_up = 0.0 if row >= self.plan.members else at
+                self.timeline.add(one, Phase.DOWN, self._down_since.pop(row, never_up), at)
                 self._known[process] = self._alive[process] = True
+                self._wishes[process] = at
+                return True
+            case Kind.CLOSE if self._drains_first(process):
+                self._draining[process] = True
                 self._wishes[process] = at
                 return True
             case Kind.CLOSE:
@@ -163,6 +170,12 @@ class CoarseGroup:
                 was_known = bool(self._known[process])
                 self._known[process] = False
                 return was_known
+
+    def _drains_first(self, process: int) -> bool:
+        """Whether it has something to hand over, and has not done so."""
+        if not self.client.drains or self._draining[process] or not self._known[process]:
+            return False
+        return bool(np.any(self.ownership.owner == process))
 
     def _last_answer(self, at: float) -> float:
         """A parked request's answer begins a session anew."""
@@ -220,7 +233,12 @@ class CoarseGroup:
         while self._incidents and self._incidents[0].at <= until:
             incident = heapq.heappop(self._incidents)
             changed |= self._befall(incident)
-            if incident.kind is Kind.START:
+            if incident.kind is Kind.CLOSE and self._alive[incident.process]:
+                ready[incident.process] = min(
+                    ready[incident.process], incident.at + self._hop
+                )  # it drains: it joins at once
+                self._wishes[incident.process] = _NEVER
+            elif incident.kind is Kind.START:
                 ready[incident.process] = incident.at + 3 * self._hop
                 self._wishes[incident.process] = _NEVER
             elif incident.kind is Kind.CRASH and ready[incident.process] > incident.at:
@@ -360,11 +378,18 @@ class CoarseGroup:
         done[givers] = self._given_up(givers, np.full(givers.size, at))
         ownership.lose(positions, done[owners])
         self._wishes[givers] = done[givers]
+        self._let_go(givers[self._draining[givers]], done)
         if self.client.hurries:
             others = members[~np.isin(members, givers) & self._alive[members]]
             self._hurrying_since[others] = at
         self._count_starts(target[living], at)
         return int(positions.size), int(living.size)
+
+    def _let_go(self, drained: Ints, done: Floats) -> None:
+        """Who has handed everything over closes, instead of joining again."""
+        self._wishes[drained] = _NEVER
+        for process in drained.tolist():
+            self._push(Incident(at=float(done[process]), process=process, kind=Kind.CLOSE))
 
     def _count_starts(self, owners: Ints, at: float) -> None:
         """Who gained something asks for its committed offsets."""
@@ -377,11 +402,14 @@ class CoarseGroup:
     def _planned(self, members: Ints) -> Ints:
         """The strategy's plan: each partition's owner to be, by number."""
         owned = self._claims(members)
+        relieved = self._draining[members] & ~self._draining[members].all()
         subscriptions = {
             self._ids[m]: Subscription(
-                topics=self._topics, owned=claimed, generation=Generation(1 if claimed else -1)
+                topics=() if nothing else self._topics,
+                owned=claimed,
+                generation=Generation(1 if claimed else -1),
             )
-            for m, claimed in zip(members.tolist(), owned, strict=True)
+            for m, claimed, nothing in zip(members.tolist(), owned, relieved.tolist(), strict=True)
         }
         snapshot = Snapshot(self._cluster, subscriptions)
         plan = self._strategy.assign(self._cluster, SnapshotGroup(snapshot, {}))

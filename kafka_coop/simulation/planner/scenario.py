@@ -42,6 +42,7 @@ class Client(_Table):
         heartbeat: Seconds; None: as the leader suggests to a group of that size.
         hurries: A member that a follow-up round is announced to beats often until it begins.
         beats_from_sync: The heartbeat timer starts anew with each SyncGroup.
+        drains: Who is to stop hands over first, and goes when it owns nothing.
     """
 
     name: str = Field(min_length=1, description="what the table calls them")
@@ -52,6 +53,7 @@ class Client(_Table):
     )
     hurries: bool = Field(default=False, description="true or false")
     beats_from_sync: bool = Field(default=True, description="true or false")
+    drains: bool = Field(default=False, description="true or false; true: cooperative only")
 
     @field_validator("strategy")
     @classmethod
@@ -67,6 +69,8 @@ class Client(_Table):
         needed = RebalanceProtocol[self.protocol.upper()]
         if needed not in resolve(self.strategy).supported_protocols:
             raise ValueError(f"{self.strategy} is not {self.protocol}: choose another strategy")
+        if self.drains and self.protocol == "eager":
+            raise ValueError("an eager group can't drain members: leave drains out")
         return self
 
 
@@ -75,8 +79,9 @@ COOPERATIVE = Client(name="cooperative", protocol="cooperative")
 OURS = Client(
     name="kafka-coop", protocol="cooperative", heartbeat=None, hurries=True, beats_from_sync=False
 )
-BUILT_IN = {client.name: client for client in (EAGER, COOPERATIVE, OURS)}
-"""Eager and cooperative as Java and librdkafka do it, and ours."""
+OURS_DRAINING = OURS.model_copy(update={"name": "kafka-coop-drain", "drains": True})
+BUILT_IN = {client.name: client for client in (EAGER, COOPERATIVE, OURS, OURS_DRAINING)}
+"""Eager and cooperative as Java and librdkafka do it, and ours, that close or drain to leave."""
 
 
 class ScaleOut(_Table):
@@ -97,13 +102,15 @@ class ZoneLoss(_Table):
 
 
 class RollingDeploy(_Table):
-    """Every member closes and starts again, batch by batch."""
+    """Every member closes (or drains, then closes) and starts again, batch by batch."""
 
     do: Literal["rolling-deploy"]
     at: Seconds = Field(default=10.0, description="seconds since the beginning")
     batch: Fraction = Field(default=0.05, description="of the group at a time, 0 to 1")
     within: Seconds = Field(default=1.0, description="seconds in which a batch closes")
-    down: Seconds = Field(default=10.0, description="seconds from closing to joining again")
+    down: Seconds = Field(
+        default=10.0, description="seconds from being told to stop to joining again"
+    )
     every: Annotated[float, Field(gt=0, le=1e6)] = Field(
         default=60.0, description="seconds from batch to batch, above 0"
     )
