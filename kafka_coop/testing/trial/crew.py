@@ -10,15 +10,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from kafka_coop.testing.cluster import wait_until
 from kafka_coop.testing.jars import kafka_jars
 from kafka_coop.testing.java import compile_java, find_java
 from kafka_coop.testing.trial.journal import Event, read_journal
 from kafka_coop.testing.trial.member import Client, Job
 from kafka_coop.testing.trial.verdict import Tenure, tenures
+from kafka_coop.testing.trial.wall_clock import WallClock
 from kafka_coop.testing.unavailable import KafkaUnavailableError
 
 CLIENTS: Final[tuple[Client, ...]] = ("ours", "confluent", "java", "kafka-python")
@@ -31,6 +34,8 @@ _JAVA_STRATEGIES: Final = {
 }
 _ROOT: Final = Path(__file__).parents[3]
 _PATIENCE: Final = 60.0  # a close is bounded, but a busy machine is not
+_ANSWER: Final = timedelta(seconds=5)
+_WORDS: Final = 4000
 
 
 class Crew:
@@ -44,6 +49,7 @@ class Crew:
         folder: Where the journals go: an existing folder, empty at first.
         config: Settings of every member, in librdkafka's names; those that Java and
             kafka-python have too.
+        faketime: libfaketime's library. With it every member has a wall clock of its own.
 
     Attributes:
         killed: When members were killed, monotonic nanoseconds.
@@ -56,6 +62,8 @@ class Crew:
         topic: str,
         folder: Path,
         config: Mapping[str, Any] | None = None,
+        *,
+        faketime: Path | None = None,
     ) -> None:
         self.group = group
         self.topic = topic
@@ -63,6 +71,8 @@ class Crew:
         self._bootstrap = bootstrap
         self._folder = folder
         self._config = dict(config or {})
+        self._faketime = faketime
+        self._clocks: dict[str, WallClock] = {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._closed: set[str] = set()
 
@@ -131,10 +141,15 @@ class Crew:
             output=output,
         )
         command = _java(job) if client == "java" else _python(job)
+        environment = None
+        if self._faketime is not None:
+            self._clocks[name] = WallClock(self._faketime, self._folder / f"{name}.clock")
+            environment = {**os.environ, **self._clocks[name].environment}
         with (self._folder / f"{name}.stderr").open("wb") as errors:
             self._processes[name] = subprocess.Popen(  # noqa: S603  # our own members
                 command,
                 cwd=_ROOT,
+                env=environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
@@ -155,10 +170,20 @@ class Crew:
         try:
             code = process.wait(_PATIENCE)
         except subprocess.TimeoutExpired:
+            self.ask_what_it_does(name)
             self.kill(name)
             raise RuntimeError(f"{name} does not end: {self.last_words(name)}") from None
         if code:
             raise RuntimeError(f"{name} ended with status {code}: {self.last_words(name)}")
+
+    def ask_what_it_does(self, name: str) -> None:
+        """Has a member say what its threads are at, as a JVM does: see `last_words`."""
+        errors = self._folder / f"{name}.stderr"
+        said = errors.stat().st_size
+        self.resume(name)
+        self._processes[name].send_signal(signal.SIGQUIT)
+        with contextlib.suppress(TimeoutError):
+            wait_until(lambda: errors.stat().st_size > said, "it does not say", _ANSWER)
 
     def kill(self, name: str) -> None:
         """SIGKILL."""
@@ -173,6 +198,10 @@ class Crew:
     def resume(self, name: str) -> None:
         """SIGCONT."""
         self._processes[name].send_signal(signal.SIGCONT)
+
+    def set_clock(self, name: str, ahead: timedelta) -> None:
+        """Sets a member's wall clock so far ahead of the true time, or behind it."""
+        self._clocks[name].set(ahead)
 
     def events(self, name: str) -> list[Event]:
         """A member's journal so far."""
@@ -210,7 +239,7 @@ class Crew:
 
     def last_words(self, name: str) -> str:
         """The end of what a member wrote to its standard error."""
-        return (self._folder / f"{name}.stderr").read_text(errors="replace")[-1500:]
+        return (self._folder / f"{name}.stderr").read_text(errors="replace")[-_WORDS:]
 
     def _journal(self, name: str) -> Path:
         return self._folder / f"{name}.journal"

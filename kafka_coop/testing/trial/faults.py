@@ -273,7 +273,8 @@ FAULTS: Final[Mapping[str, tuple[Fault, int]]] = {
     "leaders and coordinator moved": (coordinator_move, 5),
     "topic grown": (growth, 2),
 }
-"""Each fault by its name, and its weight when one is drawn."""
+"""Each fault by its name, and its weight when one is drawn. Clocks are set where members have some
+of their own: where libfaketime is installed."""
 
 
 def draw(arena: Arena, names: Sequence[str] = tuple(FAULTS)) -> tuple[str, Started] | None:

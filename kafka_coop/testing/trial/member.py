@@ -6,6 +6,7 @@ counts as processed when its line is in the journal, which is before its offset 
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import signal
 import struct
@@ -273,6 +274,7 @@ def main() -> None:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the trial's to answer
+    faulthandler.register(signal.SIGQUIT)  # what every thread is at, to be read in its last words
 
     def until_input_ends() -> None:
         sys.stdin.read()

@@ -230,7 +230,16 @@ def _until_whole(arena: Arena) -> None:
         counts = sum(map(len, owned))
         return all(owned) and counts == arena.partitions == len(set().union(*owned))
 
-    wait_until(whole, "the group does not settle", _SETTLING)
+    try:
+        wait_until(whole, "the group does not settle", _SETTLING)
+    except TimeoutError as error:
+        said = []
+        for name in arena.crew.running:
+            arena.crew.ask_what_it_does(name)
+            said.append(
+                f"{name} owns {sorted(arena.crew.owned(name))}: {arena.crew.last_words(name)}"
+            )
+        raise TimeoutError("\n".join([str(error), *said])) from None
 
 
 def _until_read(arena: Arena, ends: Mapping[int, int]) -> None:
