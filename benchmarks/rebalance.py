@@ -18,6 +18,7 @@ same places for every client. A first group of each client is not measured: it w
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import os
 import signal
@@ -34,6 +35,7 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
+from benchmarks.settled import MemberLog, settled
 from kafka_coop.testing import LocalKafka
 
 PARTITIONS = 48
@@ -42,6 +44,10 @@ MEMBERS = 4
 EVENTS = ("nothing", "join", "leave", "kill")
 WINDOW = {"nothing": 6.0, "join": 8.0, "leave": 6.0, "kill": 12.0}
 HEARTBEAT = 3.0
+PATIENCE = 120.0
+"""Seconds that a group may take to settle."""
+REST = HEARTBEAT
+"""Seconds that a settled group is left alone: all members have heard of the last round by then."""
 
 
 @dataclass
@@ -75,9 +81,10 @@ class Load(threading.Thread):
         started, sent = time.monotonic(), 0
         while not self._stop_now.wait(0.002):
             due = int((time.monotonic() - started) * RATE)
-            while sent < due:
-                self._producer.produce(self._topic, b"x" * 100, partition=sent % PARTITIONS)
-                sent += 1
+            with contextlib.suppress(BufferError):  # a busy machine: what is due is sent later
+                while sent < due:
+                    self._producer.produce(self._topic, b"x" * 100, partition=sent % PARTITIONS)
+                    sent += 1
             self._producer.poll(0)
 
     def stop(self) -> None:
@@ -98,11 +105,44 @@ class Group:
 
     def start(self, *options: str, wait: bool = False) -> int:
         number = len(self.processes)
-        log = self._folder / f"{self._group}-{number}.log"
-        arguments = [*self._command, self._group, self._topic, str(log)]
+        arguments = [*self._command, self._group, self._topic, str(self._log(number))]
         arguments += [*options, *(["wait"] if wait else [])]
         self.processes.append(subprocess.Popen(arguments, stderr=subprocess.DEVNULL))
         return number
+
+    def settle(self, members: int, *, waiting: int = 0) -> None:
+        """Waits until the first members share the topic, and those after them can be woken.
+
+        For `REST` seconds nothing must have changed: the first event's window begins after.
+
+        Args:
+            members: How many are to own partitions, all of them evenly, and to deliver them.
+            waiting: How many more have been started with ``wait``.
+
+        Raises:
+            RuntimeError: A member has ended, or they have not settled in time.
+        """
+        logs = {number: MemberLog(self._log(number)) for number in range(members + waiting)}
+        sharing = {number: logs[number] for number in range(members)}
+        now = since = time.monotonic()
+        until = now + PATIENCE
+        while True:
+            for log in logs.values():
+                log.read_on()
+            now = time.monotonic()
+            if not (settled(sharing, PARTITIONS) and all(log.ready for log in logs.values())):
+                since = now
+            elif now >= since + REST:
+                return
+            ended = [n for n in logs if self.processes[n].poll() is not None]
+            if ended or now > until:
+                said = "".join(f"\n  member {number} {log}" for number, log in logs.items())
+                why = f"members {ended} have ended" if ended else f"not within {PATIENCE:.0f} s"
+                raise RuntimeError(f"{self._group} has not settled, {why}:{said}")
+            time.sleep(0.1)
+
+    def _log(self, number: int) -> Path:
+        return self._folder / f"{self._group}-{number}.log"
 
     def deliveries(self) -> Iterator[tuple[int, Delivery]]:
         """Every record delivered: partition, delivery."""
@@ -145,7 +185,7 @@ def measure(
         for _ in range(MEMBERS):
             group.start()
         group.start(wait=True)
-        time.sleep(14)
+        group.settle(MEMBERS, waiting=1)
         for event in EVENTS:
             if spread:
                 group.spread()
@@ -169,9 +209,9 @@ def measure(
 def warm_up(client: str, bootstrap: str, topic: str, folder: Path) -> None:
     group = Group(client, bootstrap, topic, folder)
     try:
-        for _ in range(2):
+        for members in (1, 2):
             group.start()
-            time.sleep(5)
+            group.settle(members)
     finally:
         group.stop()
 

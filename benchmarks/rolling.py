@@ -45,7 +45,7 @@ def measure(way: str, bootstrap: str, topic: str, folder: Path) -> list[Cost]:
             group.start(*options(place))
         for place in range(MEMBERS):
             group.start(*options(place), wait=True)
-        time.sleep(14)
+        group.settle(MEMBERS, waiting=MEMBERS)
         for place in range(MEMBERS):
             marks.append(time.time())
             old, new = group.processes[place], group.processes[MEMBERS + place]

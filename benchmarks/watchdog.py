@@ -9,6 +9,7 @@ The gap of a killed member's partitions with ``coop.watchdog`` and without, in o
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import os
 import signal
@@ -20,6 +21,7 @@ from pathlib import Path
 from benchmarks.rebalance import (
     MEMBERS,
     PARTITIONS,
+    PATIENCE,
     WINDOW,
     Cost,
     Delivery,
@@ -32,13 +34,18 @@ from kafka_coop.testing import LocalKafka
 
 
 def measure(bootstrap: str, topic: str, folder: Path, *options: str) -> tuple[Cost, list[int]]:
-    """The cost of a kill, and the resident memory of the members' children, in KiB."""
+    """The cost of a kill, and the resident memory of the members' watchdogs, in KiB.
+
+    Args:
+        bootstrap, topic, folder: As in `benchmarks.rebalance`.
+        options: What turns watchdogs on; none: there are none.
+    """
     group = Group("kafka_coop", bootstrap, topic, folder)
     try:
         for _ in range(MEMBERS):
             group.start(*options)
-        time.sleep(14)
-        memory = [_resident(child) for p in group.processes for child in _children(p.pid)]
+        group.settle(MEMBERS)
+        memory = _at_rest([p.pid for p in group.processes]) if options else []
         marks = [time.time()]
         os.kill(group.processes[0].pid, signal.SIGKILL)
         time.sleep(WINDOW["kill"])
@@ -52,17 +59,37 @@ def measure(bootstrap: str, topic: str, folder: Path, *options: str) -> tuple[Co
     return cost_of(by_partition, start, end), memory
 
 
-def _children(pid: int) -> list[int]:
-    return [
-        int(child)
-        for listed in Path(f"/proc/{pid}/task").glob("*/children")
-        for child in listed.read_text().split()
-    ]
+def _at_rest(pids: list[int]) -> list[int]:
+    """The memory of these processes' children, once each has one and none grows any more.
+
+    Raises:
+        RuntimeError: They have not come to rest in time.
+    """
+    until = time.monotonic() + PATIENCE
+    before: dict[int, dict[int, int]] = {}
+    while True:
+        now = {pid: _children(pid) for pid in pids}
+        if all(now.values()) and now == before:
+            return [resident for children in now.values() for resident in children.values()]
+        if time.monotonic() > until:
+            raise RuntimeError(
+                f"not every member's watchdog is at rest after {PATIENCE:.0f} s; "
+                f"KiB by child by member: {now}"
+            )
+        before = now
+        time.sleep(0.5)
 
 
-def _resident(pid: int) -> int:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
+def _children(pid: int) -> dict[int, int]:
+    """A process' children, and the resident memory of each in KiB, less those just gone."""
+    found: dict[int, int] = {}
+    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for child in listed.read_text().split():
+                status = Path(f"/proc/{child}/status").read_text().splitlines()
+                sizes = [int(line.split()[1]) for line in status if line.startswith("VmRSS")]
+                found |= {int(child): size for size in sizes}
+    return found
 
 
 def main() -> None:

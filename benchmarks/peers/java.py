@@ -8,10 +8,11 @@ from __future__ import annotations
 import hashlib
 import struct
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from benchmarks.peers.wire import Peer, PeerUnavailableError, blob, string
+from benchmarks.peers.wire import Peer, PeerUnavailableError, Took, blob, string
 from kafka_coop.protocol.user_data import Claim
 from kafka_coop.testing.jars import cached, kafka_jars, maven_jars
 from kafka_coop.testing.java import find_java
@@ -47,6 +48,16 @@ class JavaPeer(Peer):
         super().__init__(
             [java, *options, "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", path, _MAIN]
         )
+
+    def run(self, *, limit: float | None = None) -> Took:
+        """As any peer's, but that its CPU time is read from here where the system allows it.
+
+        The JVM itself counts it in ticks of 10 ms, and most runs are shorter.
+        """
+        before = self.cpu_time()
+        took = super().run(limit=limit)
+        after = self.cpu_time()
+        return took if before is None or after is None else replace(took, cpu=after - before)
 
     def rewrite_subscription(self, data: bytes, version: int) -> bytes:
         """Has Java read a subscription, and write what it understood."""

@@ -1,0 +1,116 @@
+"""When a benchmark's group is settled, and its load where the producer is full."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import benchmarks.rebalance
+from benchmarks.rebalance import PARTITIONS, Group, Load
+from benchmarks.settled import MemberLog, settled
+
+
+def member(path: Path, *lines: str) -> MemberLog:
+    """A member that wrote these lines."""
+    path.write_text("".join(f"1700000000000000000 {line}\n" for line in lines))
+    log = MemberLog(path)
+    log.read_on()
+    return log
+
+
+def test_a_group_is_settled_once_all_is_owned_evenly_and_delivered(tmp_path: Path) -> None:
+    logs = {
+        0: member(tmp_path / "0", "+ 0,1,2", "r 0 5", "r 1 5", "r 2 5", "- 2"),
+        1: member(tmp_path / "1", "+ 2,3"),
+    }
+    assert not settled(logs, 4), "what is new there has delivered nothing yet"
+    assert str(logs[1]) == "owns partitions 2-3, silent: partitions 2-3"
+    with logs[1].path.open("a") as out:
+        out.write("1700000000000000000 r 2 6\n1700000000000000000 r 3 6\n17000000000000")
+    logs[1].read_on()
+    assert settled(logs, 4)
+    assert not settled(logs, 5), "nobody has the fifth"
+    with logs[1].path.open("a") as out:
+        out.write("00000 - 3\n")
+    logs[1].read_on()
+    assert not settled(logs, 4), "a line that was not whole is read once it is"
+
+
+def test_who_comes_back_has_to_deliver_again(tmp_path: Path) -> None:
+    log = member(tmp_path / "0", "+ 0", "r 0 5", "- 0", "r 0 6", "+ 0")
+    assert not settled({0: log}, 1)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(["+ 0,1,2"], []), (["+ 0,1"], ["+ 1,2"]), (["+ 0"], ["+ 1"])]
+)
+def test_what_is_no_settled_group(tmp_path: Path, first: list[str], second: list[str]) -> None:
+    logs = {}
+    for number, lines in enumerate((first, second)):
+        given = [f"r {p} 7" for line in lines for p in line[2:].split(",")]
+        logs[number] = member(tmp_path / str(number), *lines, *given)
+    assert not settled(logs, 3)
+
+
+def test_a_group_that_does_not_settle_says_who_owns_what(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(benchmarks.rebalance, "PATIENCE", 0.0)
+    group = Group("kafka_coop", "nowhere:1", "t", tmp_path)
+    for _ in range(2):
+        group.processes.append(subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1))
+    try:
+        (log,) = [group._log(0)]
+        log.write_text("1 + 0,1,2,5\n1 r 0 1\n")
+        with pytest.raises(
+            RuntimeError, match="0 owns partitions 0-2, 5, silent: partitions 1-2, 5"
+        ):
+            group.settle(1, waiting=1)
+        with pytest.raises(RuntimeError, match="1 is not ready"):
+            group.settle(1, waiting=1)
+    finally:
+        for process in group.processes:
+            process.communicate(b"\n")
+    with pytest.raises(RuntimeError, match=r"members \[0, 1\] have ended"):
+        group.settle(1, waiting=1)
+
+
+class FullProducer:
+    """Takes a few records, and more after each poll: a queue that is nearly full."""
+
+    def __init__(self, enough: int) -> None:
+        self.taken: list[int] = []
+        self.refused = 0
+        self.done = threading.Event()
+        self._enough = enough
+        self._room = 0
+
+    def produce(self, _topic: str, _value: bytes, *, partition: int) -> None:
+        if not self._room:
+            self.refused += 1
+            raise BufferError("Local: Queue full")
+        self._room -= 1
+        self.taken.append(partition)
+        if len(self.taken) >= self._enough:
+            self.done.set()
+
+    def poll(self, _timeout: float) -> None:
+        self._room = 3
+
+    def flush(self, _timeout: float) -> None:
+        pass
+
+
+def test_a_full_producer_does_not_end_the_load() -> None:
+    load = Load("nowhere:1", "t")
+    full = FullProducer(enough=3 * PARTITIONS)
+    load._producer = full  # type: ignore[assignment]  # it has what is asked of it
+    load.start()
+    assert full.done.wait(60)
+    load.stop()
+    assert full.refused
+    assert full.taken == [i % PARTITIONS for i in range(len(full.taken))], "none is left out"
