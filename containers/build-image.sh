@@ -10,30 +10,16 @@
 # no need for it: Docker pulls the official image.
 #
 #   PYTHON        a Python with kafka_coop[testing], python3 by default
-#   DEBIAN        the release, bookworm by default
-#   DEBIAN_MIRROR where from, debootstrap's own choice by default
+#   DEBIAN, DEBIAN_MIRROR   see base-image.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 PYTHON="${PYTHON:-python3}"
-DEBIAN="${DEBIAN:-bookworm}"
-JRE_IMAGE="kafka-coop/jre:${DEBIAN}"
-
-for tool in docker debootstrap "$PYTHON"; do
-  command -v "$tool" >/dev/null || { echo "$tool is needed: apt-get install docker.io debootstrap python3" >&2; exit 1; }
-done
-docker info >/dev/null 2>&1 || { echo "no Docker daemon answers: start dockerd, or see \`docker info\`" >&2; exit 1; }
+command -v "$PYTHON" >/dev/null || { echo "$PYTHON is needed: apt-get install python3" >&2; exit 1; }
+base="$(containers/base-image.sh)"
 
 work="$(mktemp -d)"
 trap 'rm -rf --one-file-system "$work"' EXIT
-
-# A Debian with a Java runtime, 250 MB: made once, all versions of Kafka share it.
-if ! docker image inspect "$JRE_IMAGE" >/dev/null 2>&1; then
-  debootstrap --variant=minbase --include=openjdk-17-jre-headless "$DEBIAN" "$work/rootfs" ${DEBIAN_MIRROR:+"$DEBIAN_MIRROR"} >"$work/debootstrap.log" ||
-    { tail -5 "$work/debootstrap.log" >&2; exit 1; }
-  rm -rf "$work"/rootfs/var/cache/apt/* "$work"/rootfs/var/lib/apt/lists/*
-  tar -C "$work/rootfs" -c . | docker import - "$JRE_IMAGE" >/dev/null
-fi
 
 for version in "${@:-4.1.0}"; do
   context="$work/$version"
@@ -42,6 +28,7 @@ for version in "${@:-4.1.0}"; do
   cp containers/image/run containers/image/server.properties "$context/"
   # The classic builder: BuildKit would fetch its own front end from a registry.
   DOCKER_BUILDKIT=0 docker build -q -t "apache/kafka:$version" \
-    --build-arg "JRE_IMAGE=$JRE_IMAGE" -f containers/image/Dockerfile "$context" >/dev/null
+    --build-arg "BASE=$base" -f containers/image/Dockerfile "$context" >/dev/null 2>"$work/log" ||
+    { cat "$work/log" >&2; exit 1; }
   echo "apache/kafka:$version"
 done

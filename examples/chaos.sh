@@ -2,22 +2,31 @@
 # Joins and kills members of docker-compose.observe.yml at random, until Ctrl-C.
 #
 #   PAUSE=20 examples/chaos.sh        seconds between two events, 15 where not said
+#   EVENTS=10 examples/chaos.sh       so many events, and the end
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if docker compose version >/dev/null 2>&1; then compose=(docker compose); else compose=(docker-compose); fi
 compose+=(-f docker-compose.yml -f docker-compose.observe.yml)
 
-members() { "${compose[@]}" ps -q service; }
+# Version 1 lists members that were stopped, too.
+members() { "${compose[@]}" ps -q service | xargs -r docker inspect -f '{{if .State.Running}}{{.Id}}{{end}}' | grep . || true; }
+victim() { members | shuf -n 1; }
 
-while :; do
-  count="$(members | wc -l)"
+# Those who were killed stay away until a scale-out brings them back: as many as before, and one.
+more() {
+  local wanted=$(($(members | wc -l) % 6 + 1))
+  echo "members: $wanted"
+  "${compose[@]}" up -d --no-build --no-recreate --no-deps --scale "service=$wanted" service
+}
+
+[ -n "$(members)" ] || { echo "no member is up: make observe" >&2; exit 1; }
+for ((event = 0; event < ${EVENTS:-1000000000}; event++)); do
+  [ "$event" = 0 ] || sleep "${PAUSE:-15}"
   case $((RANDOM % 3)) in
-    0) echo "one more member: $((count + 1))"
-       "${compose[@]}" up -d --no-recreate --scale "service=$((count % 6 + 1))" service ;;
-    1) victim="$(members | shuf -n 1)"
-       [ -z "$victim" ] || { echo "killed: ${victim:0:12}"; docker kill "$victim" >/dev/null; } ;;
-    2) victim="$(members | shuf -n 1)"
-       [ -z "$victim" ] || { echo "stopped in order: ${victim:0:12}"; docker stop "$victim" >/dev/null; } ;;
+    0) more ;;
+    1) one="$(victim)"
+       [ -z "$one" ] || { echo "killed: ${one:0:12}"; docker kill "$one" >/dev/null; } ;;
+    2) one="$(victim)"
+       [ -z "$one" ] || { echo "stopped in order: ${one:0:12}"; docker stop "$one" >/dev/null; } ;;
   esac
-  sleep "${PAUSE:-15}"
 done

@@ -20,6 +20,10 @@ def _quantile(q: str, histogram: str, where: str, by: str) -> str:
     return f"histogram_quantile({q}, {buckets})"
 
 
+def _sum(by: str, function: str, counter: str, where: str = GROUP) -> str:
+    return f"sum by ({by}) ({function}(kafka_coop_{counter}{{{where}}}[{_RATE}]))"
+
+
 def _mean(histogram: str, where: str) -> str:
     name = f"kafka_coop_{histogram}"
     return f"rate({name}_sum{{{where}}}[{_RATE}]) / rate({name}_count{{{where}}}[{_RATE}])"
@@ -84,10 +88,7 @@ def group() -> Dashboard:
                     "{{group}}",
                 ),
                 (
-                    (
-                        "60 * sum by (group) (rate("
-                        f"kafka_coop_rebalance_failures_total{{{GROUP}}}[{_RATE}]))"
-                    ),
+                    "60 * " + _sum("group", "rate", "rebalance_failures_total"),
                     "{{group}} failed",
                 ),
             )
@@ -106,10 +107,7 @@ def group() -> Dashboard:
                 "Unowned partition seconds",
                 "What rebalances cost, as the leader saw it: partitions times seconds.",
                 (
-                    (
-                        "sum by (group) (increase("
-                        f"kafka_coop_unowned_partition_seconds_total{{{GROUP}}}[{_RATE}]))"
-                    ),
+                    _sum("group", "increase", "unowned_partition_seconds_total"),
                     "{{group}}",
                 ),
                 unit="s",
@@ -162,10 +160,7 @@ def rebalance() -> Dashboard:
                 "Callbacks",
                 "Seconds inside the application's callbacks.",
                 (
-                    (
-                        "sum by (client_id, callback) (increase("
-                        f"kafka_coop_callback_latency_seconds_sum{{{GROUP}}}[{_RATE}]))"
-                    ),
+                    _sum("client_id, callback", "increase", "callback_latency_seconds_sum"),
                     "{{client_id}} {{callback}}",
                 ),
                 unit="s",
@@ -183,10 +178,7 @@ def rebalance() -> Dashboard:
                 "Partitions that moved",
                 "Came, revoked, lost.",
                 (
-                    (
-                        "sum by (client_id, kind) (increase("
-                        f"kafka_coop_moved_partitions_total{{{GROUP}}}[{_RATE}]))"
-                    ),
+                    _sum("client_id, kind", "increase", "moved_partitions_total"),
                     "{{client_id}} {{kind}}",
                 ),
             )
@@ -196,7 +188,7 @@ def rebalance() -> Dashboard:
                 "Moves against the fewest possible",
                 "What the leader's plans took from owners.",
                 (
-                    f"sum by (kind) (increase(kafka_coop_planned_moves_total{{{GROUP}}}[{_RATE}]))",
+                    _sum("kind", "increase", "planned_moves_total"),
                     "{{kind}}",
                 ),
             )
@@ -222,10 +214,7 @@ def rebalance() -> Dashboard:
                 "Attempts to join",
                 "JoinGroup requests, with every retry.",
                 (
-                    (
-                        "sum by (client_id) (increase("
-                        f"kafka_coop_join_attempts_total{{{GROUP}}}[{_RATE}]))"
-                    ),
+                    _sum("client_id", "increase", "join_attempts_total"),
                     "{{client_id}}",
                 ),
             )
@@ -235,12 +224,9 @@ def rebalance() -> Dashboard:
                 "Rounds per rebalance",
                 "1 where nothing moved, 2 where partitions changed hands (KIP-429).",
                 (
-                    (
-                        "sum by (group) "
-                        f"(rate(kafka_coop_rebalance_rounds_sum{{{GROUP}}}[{_RATE}]))"
-                        " / sum by (group) "
-                        f"(rate(kafka_coop_rebalance_rounds_count{{{GROUP}}}[{_RATE}]))"
-                    ),
+                    _sum("group", "rate", "rebalance_rounds_sum")
+                    + " / "
+                    + _sum("group", "rate", "rebalance_rounds_count"),
                     "{{group}}",
                 ),
             )
@@ -319,10 +305,7 @@ def member() -> Dashboard:
                 "Commits given up",
                 "By reason.",
                 (
-                    (
-                        "sum by (client_id, reason) (increase("
-                        f"kafka_coop_commit_failures_total{{{MEMBER}}}[{_RATE}]))"
-                    ),
+                    _sum("client_id, reason", "increase", "commit_failures_total", MEMBER),
                     "{{client_id}} {{reason}}",
                 ),
             )

@@ -43,6 +43,11 @@ class PrometheusServer:
         found: list[dict[str, Any]] = self._get("/api/v1/query_range", asked)["result"]
         return found
 
+    def now(self, expr: str) -> list[dict[str, Any]]:
+        """The series of a query at this moment."""
+        found: list[dict[str, Any]] = self._get("/api/v1/query", {"query": expr})["result"]
+        return found
+
     def ready(self) -> bool:
         try:
             with urlopen(f"{self._url}/-/ready", timeout=10) as answer:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
+OBSERVE = "docker-compose.observe.yml"
 
 
 def loaded(path: str) -> dict[str, Any]:
@@ -16,7 +20,7 @@ def loaded(path: str) -> dict[str, Any]:
     return found
 
 
-SERVICES = loaded("docker-compose.observe.yml")["services"]
+SERVICES = loaded(OBSERVE)["services"]
 
 
 def mounts() -> dict[str, Path]:
@@ -59,3 +63,15 @@ def test_services_are_told_all_that_the_examples_need() -> None:
         }
         assert needed == {"BOOTSTRAP_SERVERS"}
         assert needed <= service["environment"].keys()
+
+
+@pytest.mark.parametrize("files", [["docker-compose.yml"], ["docker-compose.yml", OBSERVE]])
+def test_docker_compose_takes_the_files(files: list[str]) -> None:
+    tool = shutil.which("docker-compose")
+    if tool is None:
+        pytest.skip("docker-compose is not installed: apt-get install docker-compose")
+    chosen = [argument for file in files for argument in ("-f", file)]
+    done = subprocess.run(
+        [tool, *chosen, "config", "-q"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -178,6 +178,7 @@ def test_what_is_no_group_of_consumers(
     assert len(err.splitlines()) == 1
 
 
+@pytest.mark.timeout(300)  # forty looks, and a busy broker takes seconds for each
 def test_watching_tells_of_a_member_that_joins(
     kafka: KafkaCluster, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,58 @@
+"""What the terminal is like: its width and its colours."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kafka_coop.cli.app import run
+from kafka_coop.cli.exits import Exit
+
+_COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:[34][0-8]|9[0-7])[;m]")
+PLAN = ["plan", "--members", "3", "--topic", "orders=12", "--join", "newcomer"]
+
+
+def spawn(arguments: list[str], **environment: str) -> subprocess.Popen[str]:
+    kept = {k: v for k, v in os.environ.items() if k not in {"NO_COLOR", "FORCE_COLOR", "COLUMNS"}}
+    return subprocess.Popen(
+        [sys.executable, "-m", "kafka_coop.cli.entry", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**kept, "PYTHONPATH": str(Path(__file__).parents[2]), **environment},
+    )
+
+
+def test_colours_are_left_out_where_they_are_not_wanted() -> None:
+    forced = {"FORCE_COLOR": "1", "TERM": "xterm-256color"}
+    complaint = ["describe", "g", "-b", "127.0.0.1:1"]
+    _, coloured = spawn(complaint, **forced).communicate(timeout=60)
+    _, plain = spawn(complaint, **forced, NO_COLOR="1").communicate(timeout=60)
+    assert _COLOUR.search(coloured)
+    assert not _COLOUR.search(plain)
+
+
+@pytest.mark.parametrize("width", [40, 72])
+def test_a_plan_fits_into_the_terminal(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert run(PLAN) == Exit.OK
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width
+    assert "the member is new" in " ".join(" ".join(lines).split())
+
+
+def test_in_a_pipe_the_lines_of_a_plan_are_whole(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert run(PLAN) == Exit.OK
+    moves = [line for line in capsys.readouterr().out.splitlines() if "the member is new" in line]
+    assert [line.split()[:2] for line in moves] == [[f"member-{n}", "newcomer"] for n in range(3)]
+    assert all(line.endswith("withheld until it is revoked") for line in moves)
