@@ -10,7 +10,7 @@ from kafka_coop.backend.mailbox import Item, Mailbox, StartsFound, TopicErrors
 from kafka_coop.membership.effects import CallAssigned, Step
 from kafka_coop.types import NO_PARTITIONS, Generation
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def step(number: int) -> Step:

@@ -16,7 +16,7 @@ from kafka_coop.protocol.messages import OffsetAndMetadata
 from kafka_coop.testing import EmbeddedKafka
 from kafka_coop.types import Partitions, TopicPartition
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds after which a test gives up waiting for what must come."""
 
 SLICE = 0.1

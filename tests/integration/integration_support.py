@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from kafka_coop import CoopConsumer
 from kafka_coop.backend.classic import ClassicBackend
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 """Seconds after which a test gives up waiting for what must come."""
 
 SLICE = 0.01

@@ -84,7 +84,7 @@ def test_every_call_from_every_thread_while_the_group_rebalances(cluster: Cluste
             for thread in threads:
                 thread.start()
             for thread in threads:
-                thread.join(60)
+                thread.join(PATIENCE)
                 assert not thread.is_alive(), "a deadlock"
         assert not wrong
         until(lambda: len(member.owned) == 4)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import CollectorRegistry
 from pyspark.sql import SparkSession
+from spark_priority import first_in_line
 
 import kafka_coop.spark
 
@@ -38,7 +39,7 @@ def metrics() -> CollectorRegistry:
 def spark(metrics: CollectorRegistry) -> Iterator[SparkSession]:
     """A local Spark with two cores, and ``kafka_coop`` registered."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), first_in_line():
         warnings.simplefilter("ignore")  # PySpark's own, of the versions of its dependencies
         session = (
             SparkSession.builder.master("local[2]")

@@ -17,6 +17,7 @@ from pathlib import Path
 import pyspark
 import pytest
 from confluent_kafka import Producer
+from spark_priority import first_in_line
 
 from kafka_coop.testing.cluster import KafkaCluster, wait_until
 
@@ -36,7 +37,7 @@ def daemon(log: Path, ready: str, kind: str, *arguments: str) -> Iterator[re.Mat
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
-    with log.open("wb") as out:
+    with log.open("wb") as out, first_in_line():
         process = subprocess.Popen(
             [home / "bin" / "spark-class", f"org.apache.spark.deploy.{kind}", *arguments],
             stdout=out,
@@ -89,9 +90,10 @@ def test_executors_of_a_cluster_read_all_there_is(master: str, kafka: KafkaClust
     }
     script = str(_HERE / "spark_cluster_job.py")
     job = [sys.executable, script, master, kafka.bootstrap_servers, topic]
-    done = subprocess.run(
-        job, check=False, capture_output=True, text=True, env=environment, timeout=400
-    )
+    with first_in_line():
+        done = subprocess.run(
+            job, check=False, capture_output=True, text=True, env=environment, timeout=400
+        )
     assert done.returncode == 0, done.stderr[-3000:]
     result = json.loads(done.stdout.splitlines()[-1])
     produced = [[p, offset] for p in range(4) for offset in range(100)]

@@ -33,7 +33,7 @@ _JAVA_STRATEGIES: Final = {
     "sticky": "org.apache.kafka.clients.consumer.StickyAssignor",
 }
 _ROOT: Final = Path(__file__).parents[3]
-_PATIENCE: Final = 60.0  # a close is bounded, but a busy machine is not
+_PATIENCE: Final = 120.0  # a close is bounded, but a busy machine is not
 _ANSWER: Final = timedelta(seconds=5)
 _WORDS: Final = 4000
 
@@ -156,25 +156,43 @@ class Crew:
                 start_new_session=True,
             )
 
-    def close(self, name: str) -> None:
-        """Tells a member to leave and waits for its end.
-
-        Raises:
-            RuntimeError: It failed, or does not end; the text has its last words.
-        """
+    def ask_to_leave(self, name: str) -> None:
+        """Tells a member to leave, and waits for nothing: `close` does."""
         process = self._processes[name]
         assert process.stdin is not None
         self._closed.add(name)
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()
+
+    @property
+    def leaving(self) -> set[str]:
+        """Members that were told to leave and have not ended yet."""
+        return self._closed & {*self.running}
+
+    def close(self, name: str, *, may_fail: bool = False) -> None:
+        """Tells a member to leave, unless it was told, and waits for its end.
+
+        Raises:
+            RuntimeError: It does not end, or has failed where it must not; the text has its last
+                words.
+        """
+        process = self._processes[name]
+        self.ask_to_leave(name)
         try:
             code = process.wait(_PATIENCE)
         except subprocess.TimeoutExpired:
             self.ask_what_it_does(name)
             self.kill(name)
             raise RuntimeError(f"{name} does not end: {self.last_words(name)}") from None
-        if code:
+        if code and not may_fail:
             raise RuntimeError(f"{name} ended with status {code}: {self.last_words(name)}")
+
+    def close_all(self, *, may_fail: bool = False) -> None:
+        """Closes all that were not killed, those that were told to leave before among them."""
+        for name in self._processes.keys() - self.killed.keys():
+            self.ask_to_leave(name)
+        for name in sorted(self._processes.keys() - self.killed.keys()):
+            self.close(name, may_fail=may_fail)
 
     def ask_what_it_does(self, name: str) -> None:
         """Has a member say what its threads are at, as a JVM does: see `last_words`."""

@@ -171,41 +171,62 @@ def run(
             _compare(kafka, output, ends, result)
         else:
             _until_read(arena, ends)
-        for name in crew.running:
-            crew.close(name)
+        _mourn(arena, result)
+        # One whose transaction is in doubt ends with a failure: then the output is judged.
+        crew.close_all(may_fail=bool(output))
         _judge(arena, ends, injected, result)
     return result
+
+
+class _Ends:
+    """Faults under way, each with the moment at which it is over."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Callable[[], object]]] = []
+        self._numbers = itertools.count()
+
+    def add(self, moment: float, end: Callable[[], object]) -> None:
+        heapq.heappush(self._heap, (moment, next(self._numbers), end))
+
+    def until(self, moment: float) -> None:
+        """Ends, each in its time, those that are over by then."""
+        while self._heap and self._heap[0][0] <= max(moment, time.monotonic()):
+            _wait_until(self._heap[0][0])
+            heapq.heappop(self._heap)[2]()
+        _wait_until(moment)
+
+    def all(self) -> None:
+        """Ends the rest in their time.
+
+        What is judged must be whole, and the cluster for whoever uses it next.
+        """
+        while self._heap:
+            self.until(self._heap[0][0])
 
 
 def _torment(
     plan: Plan, arena: Arena, result: Result, say: Callable[[str], object]
 ) -> list[Injected]:
     pace = plan.lasting.total_seconds() / plan.faults
-    began, numbers = time.monotonic(), itertools.count()
-    ends: list[tuple[float, int, Callable[[], object]]] = []
+    began, ends = time.monotonic(), _Ends()
     injected: list[Injected] = []
     # A machine that is too slow for the pace suffers fewer, rather than for hours.
     last = began + 1.5 * plan.lasting.total_seconds()
-    while len(injected) < plan.faults and time.monotonic() < last:
-        due = began + len(injected) * pace
-        while ends and ends[0][0] <= max(due, time.monotonic()):
-            _wait_until(ends[0][0])
-            heapq.heappop(ends)[2]()
-        _wait_until(due)
-        _mourn(arena, result)
-        at = time.monotonic_ns()
-        if (drawn := draw(arena, plan.only or tuple(FAULTS))) is None:
-            began += pace  # nothing can be had now: everything else is later
-            continue
-        name, started = drawn
-        injected.append(Injected(at=at, name=name, what=started.what))
-        say(f"{len(injected)} {name}: {started.what}")
-        heapq.heappush(
-            ends, (at / _NANO + started.ends.total_seconds(), next(numbers), started.end)
-        )
-    while ends:
-        _wait_until(ends[0][0])
-        heapq.heappop(ends)[2]()
+    try:
+        while len(injected) < plan.faults and time.monotonic() < last:
+            ends.until(began + len(injected) * pace)
+            for _ in _mourn(arena, result):
+                arena.recruit()
+            at = time.monotonic_ns()
+            if (drawn := draw(arena, plan.only or tuple(FAULTS))) is None:
+                began += pace  # nothing can be had now: everything else is later
+                continue
+            name, started = drawn
+            injected.append(Injected(at=at, name=name, what=started.what))
+            say(f"{len(injected)} {name}: {started.what}")
+            ends.add(at / _NANO + started.ends.total_seconds(), started.end)
+    finally:
+        ends.all()
     return injected
 
 
@@ -213,14 +234,15 @@ def _wait_until(moment: float) -> None:
     time.sleep(max(0.0, moment - time.monotonic()))
 
 
-def _mourn(arena: Arena, result: Result) -> None:
+def _mourn(arena: Arena, result: Result) -> list[str]:
     """A member that ended by itself: with transactions in doubt it may; else it has failed."""
-    for name in arena.crew.deserters():
+    dead = arena.crew.deserters()
+    for name in dead:
         arena.crew.killed[name] = time.monotonic_ns()
         words = arena.crew.last_words(name)
         if not arena.output:
             result.failed.append(f"{name}: {words[-500:]}")
-        arena.recruit()
+    return dead
 
 
 def _until_whole(arena: Arena) -> None:
