@@ -68,7 +68,8 @@ def test_the_load_aware_group_relieves_the_member_with_the_heavy_partition() -> 
     last = example("load_aware").splitlines()[-1]
     heavy, rest = re.findall(r"^by load, (\d+) being heavy: (.*)$", last)[0]
     owned = sorted(literal_eval(rest).values(), key=len)
-    assert owned[0] == [int(heavy)]
+    assert int(heavy) in owned[0]
+    assert len(owned[0]) < len(owned[1])
     assert sorted(owned[0] + owned[1]) == list(range(8))
 
 

@@ -30,7 +30,8 @@ _BATCH: Final = 200
 _COMMIT_INTERVAL_MS: Final = 200
 _GENERATION: Final = struct.Struct("=i")
 _GENERATION_AT: Final = len(b"CGMDv2:")
-_TRANSACTION_SECONDS: Final = 30.0
+_TRANSACTION_SECONDS: Final = 15.0
+_COMMITS: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,8 +201,16 @@ class _Copier:
 
 
 def _commit(producer: Producer) -> None:
-    """Until the outcome is known: a commit that timed out may have happened."""
-    while True:
+    """Again until the outcome is known: a commit that timed out may have happened.
+
+    Within bounds: a member that waits for ever holds up its group for max.poll.interval.ms.
+
+    Raises:
+        KafkaException: It failed.
+        SystemExit: Its outcome is unknown. The coordinator settles it one way or the other,
+            offsets and records alike, and whoever owns the partition next begins behind it.
+    """
+    for _ in range(_COMMITS):
         try:
             producer.commit_transaction(_TRANSACTION_SECONDS)
         except KafkaException as error:
@@ -209,6 +218,7 @@ def _commit(producer: Producer) -> None:
                 raise
         else:
             return
+    raise SystemExit("a transaction's outcome can't be learned")
 
 
 def _generation(metadata: object) -> int:
