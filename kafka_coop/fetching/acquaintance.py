@@ -5,6 +5,11 @@ partition again only half a second later, or a whole one: most of a moved partit
 its new owner is a new member. Asked beforehand, by whatever asks for the topic's metadata, it
 fetches within milliseconds. (`python -m benchmarks.rebalance` shows it.)
 
+An answer takes as long as the fetch that is parked on the same connection, up to
+``fetch.wait.max.ms``: so nothing is asked of which librdkafka fetches something already. A member
+that could not ask when it started, or did so long ago, would else wait with a moved partition in
+its hands.
+
 Not in another thread: confluent-kafka lets one call at a time into a consumer, and a `poll` in
 slices leaves no gap for the other caller, who waits for seconds.
 """
@@ -19,6 +24,9 @@ from confluent_kafka import KafkaException
 
 _GOOD_FOR = 300.0
 """Seconds. librdkafka forgets what it does not fetch after ``metadata.max.age.ms``, 900 s."""
+
+_BY_ITSELF = 2.0
+"""Seconds after which librdkafka has asked by itself for a topic that it was to fetch."""
 
 _RETRY = 0.2
 _LONGEST_RETRY = 5.0
@@ -44,6 +52,7 @@ class Acquaintance:
         self._ask = ask
         self._clock = clock
         self._met: dict[str, float] = {}
+        self._fetched_since: dict[str, float] = {}
         self._failures = 0
         self._not_before = float("-inf")
 
@@ -52,7 +61,20 @@ class Acquaintance:
         now = self._clock()
         if now < self._not_before:
             return ()
-        return tuple(t for t in topics if now - self._met.get(t, float("-inf")) > _GOOD_FOR)
+        return tuple(t for t in topics if not self._knows(t, now))
+
+    def _knows(self, topic: str, now: float) -> bool:
+        met = now - self._met.get(topic, float("-inf")) <= _GOOD_FOR
+        return met or now - self._fetched_since.get(topic, now) > _BY_ITSELF
+
+    def fetches(self, topics: Iterable[str]) -> None:
+        """Is told, after every change, of which topics librdkafka fetches something now."""
+        now, current = self._clock(), set(topics)
+        for gone in self._fetched_since.keys() - current:
+            if now - self._fetched_since.pop(gone) > _BY_ITSELF:
+                self._met[gone] = now
+        for new in current - self._fetched_since.keys():
+            self._fetched_since[new] = now
 
     def meet(self, topics: Iterable[str], timeout: float) -> None:
         """Waits until librdkafka knows these topics; never raises.

@@ -135,6 +135,7 @@ class Fetcher(Queries):
         if not self._held:
             self._run(starts)
         self._starts.update(starts)
+        self._acquaintance.fetches(of.topic for of in self._starts)
 
     def remove(self, partitions: Partitions) -> None:
         """Stops fetching these partitions; no record of theirs is delivered after.
@@ -154,6 +155,7 @@ class Fetcher(Queries):
         for of in partitions:
             del self._starts[of]
         self._paused -= partitions
+        self._acquaintance.fetches(of.topic for of in self._starts)
 
     def discard(self) -> None:
         """Removes all partitions."""

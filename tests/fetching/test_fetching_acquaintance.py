@@ -45,6 +45,33 @@ def test_a_topic_is_met_once_until_librdkafka_may_have_forgotten_it() -> None:
     assert acquaintance.strangers(["a", "b"]) == ("a", "b")
 
 
+def test_nothing_is_asked_of_a_topic_that_is_being_fetched() -> None:
+    """Nor long after it was met, nor where nobody answered at first."""
+    brokers = Brokers("a", "b")
+    acquaintance = brokers.acquaintance()
+    acquaintance.meet(["a"], 0.5)
+    brokers.silent = True
+    acquaintance.meet(["b"], 0.5)
+    acquaintance.fetches(["a", "b"])
+    brokers.now += 1
+    assert acquaintance.strangers(["a", "b"]) == ("b",)  # librdkafka may not have heard of it yet
+    brokers.now += 1000
+    assert acquaintance.strangers(["a", "b"]) == ()
+    acquaintance.fetches(["a"])
+    assert acquaintance.strangers(["a", "b"]) == ()
+    brokers.now += 301
+    assert acquaintance.strangers(["a", "b"]) == ("b",)
+
+
+def test_a_topic_that_was_given_and_taken_at_once_stays_a_stranger() -> None:
+    brokers = Brokers("a")
+    acquaintance = brokers.acquaintance()
+    acquaintance.fetches(["a"])
+    acquaintance.fetches([])
+    brokers.now += 100
+    assert acquaintance.strangers(["a"]) == ("a",)
+
+
 def test_a_topic_that_does_not_exist_stays_a_stranger() -> None:
     brokers = Brokers()
     acquaintance = brokers.acquaintance()
