@@ -23,9 +23,6 @@ from kafka_coop.types import Assignment
 
 NEWEST_VERSION = 3
 
-_FEW, _FEW_PARTITIONS = 8, 256
-"""So many members' bytes are written faster one after the other."""
-
 
 def encode_assignment(assignment: Assignment, *, version: int = 0) -> bytes:
     """Returns the assignment's bytes, partitions ascending.
@@ -49,11 +46,6 @@ def encode_assignments(sets: PartitionSets, user_data: Sequence[bytes]) -> list[
     Raises:
         ValueError: A topic's name is longer than 32,767 bytes.
     """
-    if len(user_data) <= _FEW and sets.numbers.size <= _FEW_PARTITIONS:
-        return [
-            encode_assignment(Assignment(partitions=partitions, user_data=data))
-            for partitions, data in zip(sets.values(), user_data, strict=True)
-        ]
     runs, begins = write_sets(sets)
     heads = np.zeros(begins.size - 1, np.dtype([("version", ">i2"), ("topics", ">i4")]))
     heads["topics"] = np.diff(sets.begins)

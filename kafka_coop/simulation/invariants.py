@@ -182,14 +182,16 @@ class Watcher:
             case ef.SendSync() | ef.EndLease() | ef.AbortJoin() | ef.WithdrawStep():
                 self._tell(process, type(effect).__name__)
             case ef.IdentityChanged(metadata=metadata, commits_open=commits_open):
-                self._tell(
-                    process, f"is {metadata.member_id!r} in generation {metadata.generation}"
-                )
+                traced = process.world.trace is not None
+                if traced:
+                    text = f"is {metadata.member_id!r} in generation {metadata.generation}"
+                    self._tell(process, text)
                 record = self._record(process)
                 if commits_open and record.offered is not None:
                     record.granted, record.granted_in = record.offered, metadata.generation
                     record.resubscribed = False
-                    self._tell(process, f"is given {briefly(record.granted)}")
+                    if traced:
+                        self._tell(process, f"is given {briefly(record.granted)}")
             case _:
                 pass
 
