@@ -163,6 +163,8 @@ class Partitions:
         indices = self._by_topic.get(topic)
         if indices is None:
             return False
+        if indices.size <= _FEW:
+            return partition in indices.tolist()
         at = int(np.searchsorted(indices, partition))
         return at < indices.size and int(indices[at]) == partition
 
@@ -177,20 +179,22 @@ class Partitions:
     def __sub__(self, other: Partitions) -> Partitions:
         if not other or not self:
             return self
-        return Partitions(
-            {
-                t: np.setdiff1d(a, other.get(t), assume_unique=True)
-                for t, a in self._by_topic.items()
-            }
-        )
+        if other is self:
+            return NO_PARTITIONS
+        return self._kept({t: _difference(a, other.get(t)) for t, a in self._by_topic.items()})
 
     def __and__(self, other: Partitions) -> Partitions:
-        return Partitions(
-            {
-                t: np.intersect1d(a, other.get(t), assume_unique=True)
-                for t, a in self._by_topic.items()
-            }
-        )
+        if other is self:
+            return self
+        return self._kept({t: _intersection(a, other.get(t)) for t, a in self._by_topic.items()})
+
+    def _kept(self, arrays: dict[str, PartitionIndices]) -> Partitions:
+        """What is left of each topic's array; topics in the order that they have here."""
+        if all(arrays[t] is a for t, a in self._by_topic.items()):
+            return self
+        kept = Partitions()
+        kept._arrays = {t: a for t, a in arrays.items() if a.size}
+        return kept if kept._arrays else NO_PARTITIONS
 
     def isdisjoint(self, other: Partitions) -> bool:
         """Whether the two share no partition."""
@@ -236,6 +240,40 @@ def _sorted_unique(indices: Iterable[int] | PartitionIndices) -> PartitionIndice
     array.setflags(write=False)
     return array
 
+
+def _difference(a: PartitionIndices, b: PartitionIndices) -> PartitionIndices:
+    """Of two arrays of `Partitions`, what is in the first alone: itself, where that is all."""
+    if not b.size:
+        return a
+    if a.size + b.size > _FEW:
+        kept = np.setdiff1d(a, b, assume_unique=True)
+    else:
+        gone = set(b.tolist())
+        kept = np.array([i for i in a.tolist() if i not in gone], np.int32)
+    return _same_or(a, kept)
+
+
+def _intersection(a: PartitionIndices, b: PartitionIndices) -> PartitionIndices:
+    """Of two arrays of `Partitions`, what is in both: the first itself, where that is all."""
+    if not b.size:
+        return _NO_INDICES
+    if a.size + b.size > _FEW:
+        kept = np.intersect1d(a, b, assume_unique=True)
+    else:
+        both = set(b.tolist())
+        kept = np.array([i for i in a.tolist() if i in both], np.int32)
+    return _same_or(a, kept)
+
+
+def _same_or(a: PartitionIndices, kept: PartitionIndices) -> PartitionIndices:
+    if kept.size == a.size:
+        return a
+    kept.setflags(write=False)
+    return kept
+
+
+_FEW = 64
+"""Up to so many numbers Python's own sets are faster than numpy's, by several times."""
 
 _NO_INDICES: PartitionIndices = np.empty(0, dtype=np.int32)
 _NO_INDICES.setflags(write=False)

@@ -31,9 +31,7 @@ def deal(quota: Counts, deck: Ints | None = None) -> Ints | Counts:
         return needy
     low, most = int(wanted.min()), int(wanted.max())
     if deck is None and most <= low + 1:
-        return np.concatenate(
-            (np.broadcast_to(needy, (low, needy.size)).ravel(), needy[wanted > low])
-        )
+        return np.concatenate((np.tile(needy, low), needy[wanted > low]))
     if most == 1:
         return needy
     who = np.repeat(np.arange(needy.size), wanted)

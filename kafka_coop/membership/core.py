@@ -146,13 +146,11 @@ class MemberCore:
         self._tokens += 1
         return self._tokens
 
-    def _in_group(self) -> bool:
-        return self.state in MEMBER and self.generation != NO_GENERATION
-
     def _waits_for_poll(self) -> bool:
         """Whether the group may come to wait for our user."""
-        gives_up_last = self.state is State.LEAVING and self._blocking is not None
-        return self._in_group() or (gives_up_last and self.generation != NO_GENERATION)
+        if self.generation == NO_GENERATION:
+            return False
+        return self.state in MEMBER or (self.state is State.LEAVING and self._blocking is not None)
 
     # --- steps -----------------------------------------------------------------------------
 

@@ -61,7 +61,12 @@ class Member(Joining, Leaving):
             times.append(self._discovery.deadline())
         if self.state is State.LEAVING and self._blocking is None:
             times.append(self._leave_by)
-        return min((t for t in times if t is not None), default=None)
+        # Asked for after every event: a generator for min() would cost more than all the rest.
+        soonest: float | None = None
+        for time in times:
+            if time is not None and (soonest is None or time < soonest):
+                soonest = time
+        return soonest
 
     def _advance(self, now: float) -> Effects:
         """After every event: goes as far as the preconditions of what is wanted hold."""

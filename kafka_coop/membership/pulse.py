@@ -65,7 +65,9 @@ class Pulse:
         self._settings = settings
         self._new_token = new_token
         self._identity: GroupMetadata | None = None
-        self._suggested: timedelta | None = None
+        self._pace = 0.0
+        """Seconds between two beats while nothing happens and the user has records."""
+        self.suggest(None)
         self._announced_at: float | None = None
         self._delivered_at: float | None = None
         self._flying: tuple[int, float, GroupMetadata] | None = None
@@ -143,7 +145,10 @@ class Pulse:
 
     def suggest(self, interval: timedelta | None) -> None:
         """What the leader's assignment says of the pace; None where it says nothing."""
-        self._suggested = interval
+        s = self._settings
+        chosen = s.heartbeat_interval or interval or DEFAULT_INTERVAL
+        # Java's advice, a third of the session timeout, is a bound on what peers may suggest.
+        self._pace = min(chosen, s.session_timeout / 3).total_seconds()
 
     def delivered(self, at: float | None) -> None:
         """When the user was last given a record; None: it is not known."""
@@ -254,12 +259,10 @@ class Pulse:
         return min(ordinary, max(FOLLOW_UP_INTERVAL, waited * _FOLLOW_UP_SLOWDOWN))
 
     def _ordinary_interval(self) -> float:
-        s = self._settings
-        chosen = s.heartbeat_interval or self._suggested or DEFAULT_INTERVAL
-        if s.heartbeat_interval is None and self._idle():
-            chosen = max(chosen, timedelta(seconds=IDLE_INTERVAL))
-        # Java's advice, a third of the session timeout, is a bound on what peers may suggest.
-        return min(chosen, s.session_timeout / 3).total_seconds()
+        if self._idle() and self._settings.heartbeat_interval is None:
+            third = self._settings.session_timeout.total_seconds() / 3
+            return min(max(self._pace, IDLE_INTERVAL), third)
+        return self._pace
 
     def _idle(self) -> bool:
         return self._delivered_at is not None and self._last_sent - self._delivered_at > IDLE_AFTER

@@ -27,6 +27,8 @@ from kafka_coop.protocol.primitives import (
 from kafka_coop.types import NO_PARTITIONS, PartitionColumns, PartitionIndices, Partitions
 
 _SMALLEST_STRING = 2
+_FEW = 64
+"""Up to so many numbers a loop is faster than numpy."""
 SMALLEST_RUN = 6
 """A topic without a name and without partitions: the two lengths."""
 
@@ -91,6 +93,11 @@ def decode_topic_partitions(data: bytes, at: int = 0) -> tuple[Partitions, int]:
             counts.append(count)
     except (IndexError, struct.error):
         raise truncated(data, at) from None
+    total = sum(counts)
+    if not total:
+        return NO_PARTITIONS, at
+    if total <= _FEW and (few := _few(data, topics, starts, counts)) is not None:
+        return few, at
     return _gather(data, topics, np.array(starts, np.int64), np.array(counts, np.int64)), at
 
 
@@ -111,12 +118,27 @@ def encode_topic_partitions(partitions: Partitions) -> bytes:
     return b"".join(parts)
 
 
+def _few(
+    data: bytes, topics: Sequence[str], starts: Sequence[int], counts: Sequence[int]
+) -> Partitions | None:
+    """Collects a few numbers, at a fraction of what `_gather` costs; None: not in order."""
+    numbers: list[int] = []
+    for start, count in zip(starts, counts, strict=True):
+        run = struct.unpack_from(f">{count}i", data, start)
+        if not run or run[0] < 0 or not all(map(operator.lt, run, run[1:])):
+            return None
+        numbers += run
+    if not all(map(operator.lt, topics, topics[1:])):
+        return None
+    return Partitions.from_columns(
+        PartitionColumns(tuple(topics), np.array(counts, np.int64), np.array(numbers, np.int32))
+    )
+
+
 def _gather(
     data: bytes, topics: Sequence[str], starts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]
 ) -> Partitions:
     """Collects the numbers, given where each topic's start and how many they are."""
-    if not counts.any():
-        return NO_PARTITIONS
     indices = int32_at_every_byte(data)[number_offsets(starts, counts)].astype(np.int32)
     begins = np.zeros(indices.size, np.bool_)
     begins[(np.cumsum(counts) - counts)[counts > 0]] = True

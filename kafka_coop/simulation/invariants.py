@@ -23,6 +23,7 @@ So are commits that their client gave up waiting for: TCP may deliver them late.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kafka_coop.errors import Failure, MalformedDataError
@@ -76,6 +77,8 @@ _POLL_TIMEOUT = "consumer poll timeout has expired."
 
 
 _NEVER = float("inf")
+
+_REMEMBERED = 4096
 
 
 class InvariantViolated(Exception):  # noqa: N818  # not an error of the program: its finding
@@ -179,14 +182,16 @@ class Watcher:
             case ef.SendSync() | ef.EndLease() | ef.AbortJoin() | ef.WithdrawStep():
                 self._tell(process, type(effect).__name__)
             case ef.IdentityChanged(metadata=metadata, commits_open=commits_open):
-                self._tell(
-                    process, f"is {metadata.member_id!r} in generation {metadata.generation}"
-                )
+                traced = process.world.trace is not None
+                if traced:
+                    text = f"is {metadata.member_id!r} in generation {metadata.generation}"
+                    self._tell(process, text)
                 record = self._record(process)
                 if commits_open and record.offered is not None:
                     record.granted, record.granted_in = record.offered, metadata.generation
                     record.resubscribed = False
-                    self._tell(process, f"is given {briefly(record.granted)}")
+                    if traced:
+                        self._tell(process, f"is given {briefly(record.granted)}")
             case _:
                 pass
 
@@ -197,7 +202,7 @@ class Watcher:
             raise InvariantViolated("2", f"{process.name} leaves and owns {owned}")
 
     def _check_join(self, process: Process, request: JoinGroup) -> None:
-        said = decode_subscription(request.protocols[0][1])
+        said, drains = _said(request.protocols[0][1])
         if process.world.trace is not None:
             self._tell(
                 process,
@@ -205,7 +210,7 @@ class Watcher:
                 f" of generation {said.generation}: {request.reason}",
             )
         self._check_forced(process, request)
-        kept = process.user.owned - set(said.owned)
+        kept = process.user.owned.difference(said.owned)
         if kept:
             text = f"{process.name} joins without {briefly(Partitions.of(kept))}, which it owns"
             raise InvariantViolated("2", text)
@@ -216,10 +221,10 @@ class Watcher:
                 f"{record.granted_in}"
             )
             raise InvariantViolated("8", text)
-        if process.dialect is None and _drains(said) != record.draining:
+        if process.dialect is None and drains != record.draining:
             says = "does not say" if record.draining else "says"
             raise InvariantViolated("D", f"{process.name} {says} that it drains")
-        if not set(said.owned) <= set(record.granted):
+        if said.owned - record.granted:
             more = briefly(said.owned - record.granted)
             raise InvariantViolated("8", f"{process.name} claims {more}, which it was not given")
 
@@ -410,9 +415,24 @@ class Watcher:
         process.world.tell(process.name, what)
 
 
-def _drains(said: Subscription) -> bool:
+# Three of four of these bytes were read before, in this run or in another one.
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _said(data: bytes) -> tuple[Subscription, bool]:
+    """What a member says in JoinGroup, and whether it says that it drains."""
+    said = decode_subscription(data)
     _, marks = split_marks(said.user_data)
-    return isinstance(marks, SubscriptionMarks) and marks.draining
+    return said, isinstance(marks, SubscriptionMarks) and marks.draining
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _given(data: bytes) -> Partitions | None:
+    """What an assignment's bytes give; None where they do not parse."""
+    try:
+        return decode_assignment(data).partitions
+    except MalformedDataError:
+        return None
 
 
 def _assignment_in(event: ev.SyncAnswered) -> Partitions | None:
@@ -420,14 +440,7 @@ def _assignment_in(event: ev.SyncAnswered) -> Partitions | None:
     answer = event.answer
     if not isinstance(answer, GroupSynced) or answer.error is not ErrorCode.none:
         return None
-    try:
-        return (
-            decode_assignment(answer.assignment).partitions
-            if answer.assignment
-            else (NO_PARTITIONS)
-        )
-    except MalformedDataError:
-        return None
+    return _given(answer.assignment) if answer.assignment else NO_PARTITIONS
 
 
 def _about_commit(call: Call, request: OffsetCommit, response: OffsetsCommitted) -> str:

@@ -22,8 +22,8 @@ _STRATEGIES = (
 
 # Most of what goes wrong takes two or three members and a few incidents: short schedules find
 # more in a second. The long ones are for the rest.
-_GROUP_SIZES = (2, 2, 2, 2, 3, 3, 4, 5)
-_LENGTHS = ((1, 3), (2, 5), (3, 9), (6, 24))
+_GROUP_SIZES = (2, 2, 2, 2, 2, 2, 3, 3, 3, 4, 5)
+_LENGTHS = ((1, 3), (1, 3), (2, 5), (2, 5), (3, 9), (6, 24))
 
 
 class _Dice:

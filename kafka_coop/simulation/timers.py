@@ -63,6 +63,9 @@ class Timers(Generic[TimerT]):
         Returns:
             Its deadline and itself; None where none is due.
         """
+        # A stale entry that is not due yet can stay: most calls end here.
+        if not self._heap or self._heap[0][0].deadline > now:
+            return None
         self._drop_stale()
         if not self._heap or self._heap[0][0].deadline > now:
             return None
@@ -80,8 +83,9 @@ class Timers(Generic[TimerT]):
         self._live.clear()
 
     def _drop_stale(self) -> None:
-        while self._heap and self._live.get(self._heap[0][1]) != self._heap[0][0]:
-            heapq.heappop(self._heap)
+        heap, live = self._heap, self._live
+        while heap and live.get(heap[0][1]) is not heap[0][0]:
+            heapq.heappop(heap)
 
 
 _SLACK = 64

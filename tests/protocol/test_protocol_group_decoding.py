@@ -12,7 +12,7 @@ from protocol_strategies import broken, subscriptions
 
 from kafka_coop.errors import MalformedDataError
 from kafka_coop.protocol.group import GroupColumns
-from kafka_coop.protocol.group_decoding import decode_group
+from kafka_coop.protocol.group_decoding import decode_group, decode_in_step
 from kafka_coop.protocol.subscription import decode_subscription, encode_subscription
 from kafka_coop.types import Generation, Partitions, Subscription
 
@@ -40,8 +40,16 @@ def read_alone(data: bytes) -> Subscription | str:
 
 
 def agrees(members: dict[str, bytes]) -> GroupColumns:
-    """Reads a group; values, claims and errors must be those of each member read alone."""
-    group, errors = decode_group(members)
+    """Reads a group, in either way; both must say what each member read alone says."""
+    for read in (decode_in_step, decode_group):
+        group = agrees_with(members, *read(members))
+    return group
+
+
+def agrees_with(
+    members: dict[str, bytes], group: GroupColumns, errors: dict[str, MalformedDataError]
+) -> GroupColumns:
+    """Values, claims and errors must be those of each member read alone."""
     assert list(group) == sorted(members)
     for member, data in members.items():
         alone = read_alone(data)

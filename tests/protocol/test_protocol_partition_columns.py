@@ -7,9 +7,12 @@ import pickle
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from protocol_strategies import partition_sets
 
 from kafka_coop.types import PartitionColumns, Partitions
+
+numbers = st.sets(st.integers(0, 40), max_size=8) | st.sets(st.integers(0, 200), min_size=50)
 
 
 @given(partition_sets)
@@ -33,6 +36,27 @@ def test_columns_hold_topic_after_topic(partitions: Partitions) -> None:
     assert columns.counts.tolist() == [a.size for _, a in partitions.items()]
     assert columns.indices.tolist() == [p for _, p in partitions]
     assert partitions.columns() is columns
+
+
+@given(numbers, numbers, numbers)
+def test_algebra_is_that_of_plain_sets(
+    here: set[int], there: set[int], elsewhere: set[int]
+) -> None:
+    """A few numbers are worked on in Python, many in numpy: they must not differ."""
+    a = Partitions({"t": here, "u": elsewhere})
+    b = Partitions({"t": there, "v": elsewhere})
+    for got, wanted in (
+        (a - b, set(a) - set(b)),
+        (a & b, set(a) & set(b)),
+        (a | b, set(a) | set(b)),
+        (a - a, set()),
+        (a & a, set(a)),
+    ):
+        assert got == Partitions.of(wanted)
+        assert list(got) == sorted(wanted)
+        assert all(not array.flags.writeable for _, array in got.items())
+    assert {p for p in set(a) | set(b) if p in a} == set(a)
+    assert ("t", 1000) not in a
 
 
 def test_columns_are_read_only() -> None:
