@@ -146,6 +146,34 @@ def test_names_that_move_the_cursor_are_written_out() -> None:
     assert "\x1b" not in described(evil, 80)
 
 
+# --- lag -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("committed", "ends", "words"),
+    [
+        ({}, {}, "not known: the group has committed nothing"),
+        ({1: 5, 2: 5}, {1: 5, 2: 5}, "0; not known of 1 partition without a commit"),
+        ({1: 5, 2: 5}, {1: 7, 2: 1005}, "1,002, most on t 2: 1,000; not known of 1 partition"),
+        ({0: 1, 1: 5, 2: 5}, {1: 5, 2: 5}, "0; not known of 1 partition\n"),
+        ({0: 1, 1: 5, 2: 5}, {0: 1, 1: 5, 2: 6}, "1, most on t 2: 1\n"),
+    ],
+)
+def test_lag_is_summed_where_it_is_known(
+    committed: dict[int, int], ends: dict[int, int], words: str
+) -> None:
+    seen = look(
+        "range",
+        {"t": 3},
+        [owning("a", "t", 0, 1, 2)],
+        committed={TopicPartition("t", p): offset for p, offset in committed.items()},
+        ends={TopicPartition("t", p): offset for p, offset in ends.items()},
+    )
+    lines = described(seen, 100).splitlines()
+    (line,) = (line for line in lines if line.startswith("lag "))
+    assert words in f"{line.removeprefix('lag').strip()}\n"
+
+
 # --- the timeline --------------------------------------------------------------------------
 
 
