@@ -82,6 +82,11 @@ def _member_json(look: GroupLook, member: MemberLook) -> dict[str, Any]:
         "rack": None if sent is None else sent.rack,
         "topics": None if sent is None else list(sent.topics),
         "assigned": {t: indices.tolist() for t, indices in member.assigned.items()},
+        "target": (
+            None
+            if member.target is None
+            else {t: indices.tolist() for t, indices in member.target.items()}
+        ),
         "owned_when_it_joined": (
             None if sent is None else {t: indices.tolist() for t, indices in sent.owned.items()}
         ),
@@ -132,6 +137,9 @@ def _facts(look: GroupLook, next_round: Forecast) -> Iterator[tuple[str, str]]:
         yield "lag", _lag(look)
     if beat := heartbeats(look.members):
         yield "heartbeats", f"{beat}, as the leader asks"
+    if look.on_their_way:
+        waiting = _some(look.on_their_way)
+        yield "under way", f"the broker gives {waiting} to others, once they are revoked"
     if look.follow_up:
         yield "under way", "the leader announced another round: partitions change hands"
 
