@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from kafka_coop.cli.app import run
 from kafka_coop.cli.describing import print_description
 from kafka_coop.cli.exits import Exit
 from kafka_coop.cli.forecast import forecast
+from kafka_coop.cli.keys import Keys
 from kafka_coop.cli.words import make_console
 
 _COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:[34][0-8]|9[0-7])[;m]")
@@ -73,3 +75,16 @@ def test_in_a_pipe_the_lines_of_a_description_are_whole(
     lines = capsys.readouterr().out.splitlines()
     for name in names:
         assert any(name in line and "t" * 80 in line for line in lines)
+
+
+def test_no_key_is_lost_and_arrows_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look at a group takes a second or two: what is typed meanwhile comes at once."""
+    terminal, typed = pty.openpty()
+    with os.fdopen(terminal, "wb", buffering=0) as fingers, os.fdopen(typed) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        with Keys() as keys:
+            fingers.write(b"/or\x1b[A\x1bOP\x1b[1;5Cq\x1b")
+            assert [keys.wait(30) for _ in range(5)] == ["/", "o", "r", "q", "\x1b"]
+            fingers.write(b"\x1b[B")
+            assert keys.wait(30) == ""
+            assert keys.wait(0) == ""
