@@ -23,7 +23,8 @@ def create(servers: str, topic: str, partitions: int) -> None:
         KafkaException: It can't be created. Publishing all the same would have the broker make
             it, with as many partitions as it likes: one.
     """
-    admin = AdminClient({"bootstrap.servers": servers})  # to be kept: its end ends what it was asked
+    # To be kept until then: the end of the client ends what it was asked for.
+    admin = AdminClient({"bootstrap.servers": servers})
     created = admin.create_topics([NewTopic(topic, num_partitions=partitions)])
     try:
         created[topic].result()

@@ -130,7 +130,9 @@ class GroupLook:
 
         A broker that assigns tells no subscriptions: there, those that somebody was given some of.
         """
-        told = {t for m in self.members if m.subscription is not None for t in m.subscription.topics}
+        told = {
+            t for m in self.members if m.subscription is not None for t in m.subscription.topics
+        }
         given = {p.topic for p in self.owners} if self.kind == "consumer" else set()
         return frozenset(told | given)
 

@@ -123,7 +123,7 @@ class Hung(Stub):
 )
 def test_what_goes_wrong_is_logged_and_a_prober_that_hangs_up_is_no_news(
     raised: Exception,
-    logged: bool,  # noqa: FBT001  # parametrized
+    logged: bool,  # parametrized
     capfd: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
