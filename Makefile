@@ -7,6 +7,7 @@
 #   make audit   known vulnerabilities of everything in locks/ (AUDIT=osv: by OSV's service)
 #   make garbage a million members' damaged subscriptions, each led and checked
 #   make observe a living group with Prometheus and Grafana; make chaos joins and kills members
+#                (SERVICES="orders prometheus" leaves Grafana out, where its image can't be had)
 #   make containers  the tests that need Docker, with images from a registry or built here
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
   "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
@@ -17,6 +18,8 @@ SEEDS  ?= 1000000
 INPUTS ?= 10000000
 AUDIT  ?= pypi
 BIN    := .venv/bin
+# Version 1 of docker-compose gives up on a busy machine's Docker after a minute.
+export COMPOSE_HTTP_TIMEOUT ?= 300
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
 .PHONY: demo test lint unit again bench soak fuzz audit mutations observe chaos screens lock garbage containers clean
@@ -70,8 +73,12 @@ garbage: .venv/.dev
 mutations: .venv/.dev
 	$(BIN)/python tests/simulation/mutations/mutate.py --jobs $(JOBS)
 
-observe:
-	$(COMPOSE) -f docker-compose.yml -f docker-compose.observe.yml up
+observe: containers/secrets/broker.pem
+	$(COMPOSE) -f docker-compose.yml -f docker-compose.observe.yml up $(SERVICES)
+
+# Without them no broker starts: its TLS listener has nothing to show.
+containers/secrets/broker.pem: containers/secrets.sh
+	containers/secrets.sh
 
 chaos:
 	examples/chaos.sh

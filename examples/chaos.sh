@@ -5,6 +5,7 @@
 #   EVENTS=10 examples/chaos.sh       so many events, and the end
 set -euo pipefail
 cd "$(dirname "$0")/.."
+export COMPOSE_HTTP_TIMEOUT="${COMPOSE_HTTP_TIMEOUT:-300}" # version 1 gives up after a minute, on busy machines
 if docker compose version >/dev/null 2>&1; then compose=(docker compose); else compose=(docker-compose); fi
 compose+=(-f docker-compose.yml -f docker-compose.observe.yml)
 

@@ -82,6 +82,11 @@ def _member_json(look: GroupLook, member: MemberLook) -> dict[str, Any]:
         "rack": None if sent is None else sent.rack,
         "topics": None if sent is None else list(sent.topics),
         "assigned": {t: indices.tolist() for t, indices in member.assigned.items()},
+        "target": (
+            None
+            if member.target is None
+            else {t: indices.tolist() for t, indices in member.target.items()}
+        ),
         "owned_when_it_joined": (
             None if sent is None else {t: indices.tolist() for t, indices in sent.owned.items()}
         ),
@@ -128,16 +133,32 @@ def _facts(look: GroupLook, next_round: Forecast) -> Iterator[tuple[str, str]]:
     yield "partitions", _balance(look, next_round)
     if look.unowned and look.members:
         yield "unowned", _some(look.unowned)
-    if look.unread is not None:
-        yield "lag", look.unread
-    elif look.total_lag is not None:
-        worst = max(look.partitions, key=lambda p: look.lag(p) or 0)
-        most = f", most on {worst.topic} {worst.partition}: {look.lag(worst):,}"
-        yield "lag", f"{look.total_lag:,}{most if look.total_lag else ''}"
+    if look.partitions or look.unread is not None:
+        yield "lag", _lag(look)
     if beat := heartbeats(look.members):
         yield "heartbeats", f"{beat}, as the leader asks"
+    if look.on_their_way:
+        waiting = _some(look.on_their_way)
+        yield "under way", f"the broker gives {waiting} to others, once they are revoked"
     if look.follow_up:
         yield "under way", "the leader announced another round: partitions change hands"
+
+
+def _lag(look: GroupLook) -> str:
+    """The whole lag, where it is worst, and of how much it is not known."""
+    if look.unread is not None:
+        return look.unread
+    lags = {p: lag for p in look.partitions if (lag := look.lag(p)) is not None}
+    if not lags:
+        return "not known: the group has committed nothing"
+    text = f"{sum(lags.values()):,}"
+    worst = max(lags, key=lags.__getitem__)
+    if lags[worst]:
+        text += f", most on {shown(worst.topic)} {worst.partition}: {lags[worst]:,}"
+    if unknown := [p for p in look.partitions if p not in lags]:
+        why = "" if look.committed.keys() & set(unknown) else " without a commit"
+        text += f"; not known of {plural(len(unknown), 'partition')}{why}"
+    return text
 
 
 def _balance(look: GroupLook, next_round: Forecast) -> str:

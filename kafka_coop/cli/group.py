@@ -33,6 +33,8 @@ class MemberLook:
         raw_user_data: The user data as sent, marks and all.
         marks: What it told the leader behind its user data; None: no member of ours.
         assigned: What it was given.
+        target: What the broker means it to have in the end (KIP-848); None: the broker does not
+            assign, or does not tell.
         assignment_marks: What its leader told it; None: that is no member of ours.
         problem: Why its bytes do not parse.
     """
@@ -46,6 +48,7 @@ class MemberLook:
     raw_user_data: bytes | None = None
     marks: SubscriptionMarks | None = None
     assigned: Partitions = NO_PARTITIONS
+    target: Partitions | None = None
     assignment_marks: AssignmentMarks | None = None
     problem: str | None = None
 
@@ -110,14 +113,35 @@ class GroupLook:
         return {p: member for member in self.members for p in member.assigned}
 
     @cached_property
-    def partitions(self) -> tuple[TopicPartition, ...]:
-        """Every partition that concerns the group, in order."""
-        subscribed = {
+    def on_their_way(self) -> tuple[TopicPartition, ...]:
+        """What a broker that assigns (KIP-848) means for others than have it now, in order."""
+        return tuple(
+            sorted(
+                p
+                for member in self.members
+                for p in member.target or ()
+                if self.owners.get(p) is not member
+            )
+        )
+
+    @cached_property
+    def topics(self) -> frozenset[str]:
+        """The topics that members subscribe to.
+
+        A broker that assigns tells no subscriptions: there, those that somebody was given some of.
+        """
+        told = {
             t for m in self.members if m.subscription is not None for t in m.subscription.topics
         }
+        given = {p.topic for p in self.owners} if self.kind == "consumer" else set()
+        return frozenset(told | given)
+
+    @cached_property
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        """Every partition that concerns the group, in order."""
         wanted = {
             TopicPartition(topic, p)
-            for topic in subscribed
+            for topic in self.topics
             for p in range(self.cluster.partitions.get(topic, 0))
         }
         return tuple(sorted(wanted | self.owners.keys() | self.committed.keys()))
@@ -125,10 +149,7 @@ class GroupLook:
     @cached_property
     def unowned(self) -> tuple[TopicPartition, ...]:
         """Partitions of subscribed topics that nobody was given."""
-        subscribed = {
-            t for m in self.members if m.subscription is not None for t in m.subscription.topics
-        }
-        return tuple(p for p in self.partitions if p.topic in subscribed and p not in self.owners)
+        return tuple(p for p in self.partitions if p.topic in self.topics and p not in self.owners)
 
     def lag(self, partition: TopicPartition) -> int | None:
         """Records between what is committed and the log's end; None: not known."""

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import sys
 import termios
 import time
 import tty
+from collections import deque
 from types import TracebackType
 from typing import Any, Final, Self
 
-_ESCAPE: Final = "\x1b"
+_SEQUENCE: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O[A-Za-z])")
+"""What arrows and function keys send (ECMA-48's CSI and SS3)."""
+_AT_ONCE: Final = 1024
 
 
 class Keys:
@@ -23,6 +27,7 @@ class Keys:
     def __init__(self) -> None:
         self._fd: int | None = None
         self._before: list[Any] = []
+        self._pressed: deque[str] = deque()
 
     def __enter__(self) -> Self:
         if sys.stdin is not None and sys.stdin.isatty():
@@ -45,13 +50,14 @@ class Keys:
 
         Escape is ``"\x1b"``; keys that send a sequence (arrows) count as nothing.
         """
+        if self._pressed:  # several at once: typed while the caller was busy
+            return self._pressed.popleft()
         if self._fd is None:
             time.sleep(max(seconds, 0))
             return ""
         ready, _, _ = select.select([self._fd], [], [], max(seconds, 0))
         if not ready:
             return ""
-        pressed = os.read(self._fd, 32).decode(errors="ignore")
-        if pressed.startswith(_ESCAPE) and len(pressed) > 1:
-            return ""
-        return pressed[:1]
+        got = os.read(self._fd, _AT_ONCE).decode(errors="ignore")
+        self._pressed.extend(_SEQUENCE.sub("", got))
+        return self._pressed.popleft() if self._pressed else ""

@@ -24,6 +24,8 @@ from kafka_coop.planning.table import shown
 from kafka_coop.types import Cluster, Partitions, TopicPartition
 
 _GONE: Final = "Dead"
+_CONSUMERS: Final = ("consumer", "")
+"""Types of classic groups of consumers; one that only ever committed has none."""
 _TOPICS_AT_ONCE: Final = 500
 
 
@@ -76,6 +78,8 @@ def group_names(connection: Connection) -> list[str]:
 
 
 def _describe(connection: Connection, group_id: str) -> Any:
+    if not group_id:
+        raise CommandError("the group's name is empty", Exit.USAGE)
     connection.metadata()
     try:
         asked = connection.admin.describe_consumer_groups(
@@ -118,6 +122,13 @@ def _classic_members(
     """
     instance_ids = {m.member_id: m.group_instance_id for m in described}
     answers = connection.groups(group_id)
+    for found in answers:
+        if found.protocol_type not in _CONSUMERS:
+            # librdkafka's description tells by the members, and there may be none any more.
+            raise CommandError(
+                f"group {group_id!r} holds no consumers: its type is {found.protocol_type!r}",
+                Exit.WRONG_KIND,
+            )
     members = [
         look_at_member(
             member_id=member.id,
@@ -142,12 +153,15 @@ def _consumer_members(described: Iterable[Any]) -> list[MemberLook]:
             client_id=member.client_id,
             host=member.host.lstrip("/"),
             instance_id=member.group_instance_id or None,
-            assigned=Partitions.of(
-                (p.topic, p.partition) for p in member.assignment.topic_partitions
-            ),
+            assigned=_given(member.assignment),
+            target=None if member.target_assignment is None else _given(member.target_assignment),
         )
         for member in described
     ]
+
+
+def _given(assignment: Any) -> Partitions:
+    return Partitions.of((p.topic, p.partition) for p in assignment.topic_partitions)
 
 
 def _committed(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any, Final
@@ -14,6 +15,8 @@ from kafka_coop.types import Partitions
 
 NARROW: Final = 72
 """Columns below which tables give way to lines."""
+_WHOLE: Final = 10_000
+"""Columns of what is no terminal."""
 
 
 class _Console(Console):
@@ -23,8 +26,14 @@ class _Console(Console):
 
 
 def make_console(*, stderr: bool = False) -> Console:
-    """A console that invents nothing: no emoji, no guessed colours. It honours NO_COLOR."""
-    return _Console(stderr=stderr, highlight=False, emoji=False, markup=False)
+    """A console that invents nothing: no emoji, no guessed colours. It honours NO_COLOR.
+
+    In a pipe or file, lines are whole: what is folded can't be searched for.
+    """
+    console = _Console(stderr=stderr, highlight=False, emoji=False, markup=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _WHOLE
+    return console
 
 
 def ranges(partitions: Partitions) -> str:

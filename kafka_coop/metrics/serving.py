@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,6 +17,8 @@ from prometheus_client.exposition import choose_encoder
 
 from kafka_coop.closeable import Closeable
 from kafka_coop.errors import ConfigurationError
+
+_log: Final = logging.getLogger(__name__)
 
 _OK: Final = 200
 _NOT_FOUND: Final = 404
@@ -61,6 +65,14 @@ class _Server(ThreadingHTTPServer):
     def server_bind(self) -> None:
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002  # socketserver's
+        """Logs what went wrong with one request; socketserver would print it to stderr.
+
+        A probe that ran out of patience hangs up amid the answer: that is no news.
+        """
+        if not isinstance(sys.exception(), ConnectionError):
+            _log.exception("metrics or health of %s: no answer", client_address)
 
 
 class MetricsServer(Closeable):

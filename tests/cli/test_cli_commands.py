@@ -62,6 +62,7 @@ def test_a_broker_that_says_nothing(silence: str, capsys: pytest.CaptureFixture[
         (["plan", "--topic", "t=3", "--picture", "/no/dir/a.svg"], "/no/dir/a.svg"),
         (["plan", "--topic", "t=3", "--picture", "a.png"], ".html or .svg"),
         (["describe"], "GROUP"),
+        (["describe", "", "-b", NOBODY], "the group's name is empty"),
         (["no-such-command"], "no-such-command"),
     ],
 )

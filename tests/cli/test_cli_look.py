@@ -14,13 +14,13 @@ from rich.console import Console, ConsoleDimensions
 from kafka_coop.assignors import CooperativeSticky, known_names
 from kafka_coop.cli.describing import description, print_description
 from kafka_coop.cli.forecast import forecast
-from kafka_coop.cli.group import GroupLook, look_at_member, named
+from kafka_coop.cli.group import GroupLook, MemberLook, look_at_member, named
 from kafka_coop.cli.timeline import Timeline
 from kafka_coop.cli.userdata import explain
 from kafka_coop.cli.watch_screen import View, chosen, picture, status_line
 from kafka_coop.protocol.marks import SubscriptionMarks, append_marks
 from kafka_coop.protocol.user_data import Claim, encode_generation, encode_sticky
-from kafka_coop.types import Generation, Partitions, TopicPartition
+from kafka_coop.types import NO_PARTITIONS, Cluster, Generation, Partitions, TopicPartition
 
 TWO = {"a": ("t",), "b": ("t",)}
 
@@ -144,6 +144,62 @@ def test_no_forecast_is_made_of_what_the_broker_hides() -> None:
 def test_names_that_move_the_cursor_are_written_out() -> None:
     evil = look("range\x1b[2J", {"t": 1}, [owning("a\x1b[2J", "t", 0)])
     assert "\x1b" not in described(evil, 80)
+
+
+# --- where the broker assigns (KIP-848) ----------------------------------------------------
+
+
+def test_a_broker_that_assigns_tells_what_is_on_its_way_and_what_has_nobody() -> None:
+    def partitions(*numbers: int) -> Partitions:
+        return Partitions({"t": numbers})
+
+    one, two = (
+        MemberLook(id=n, name=n, client_id=n, host="", assigned=has, target=wants)
+        for n, has, wants in (
+            ("a", partitions(0, 1), partitions(0)),
+            ("b", NO_PARTITIONS, partitions(1, 3)),
+        )
+    )
+    seen = GroupLook(
+        id="g",
+        state="Reconciling",
+        kind="consumer",
+        members=(one, two),
+        cluster=Cluster(partitions={"t": 4, "read once": 1}),
+        committed={TopicPartition("read once", 0): 1},
+    )
+    assert [p.partition for p in seen.on_their_way] == [1, 3]
+    assert seen.unowned == (("t", 2), ("t", 3))
+    assert "under way   the broker gives 2: t 1, t 3 to others" in described(seen, 100)
+    assert description(seen, forecast(seen))["members"][1]["target"] == {"t": [1, 3]}
+
+
+# --- lag -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("committed", "ends", "words"),
+    [
+        ({}, {}, "not known: the group has committed nothing"),
+        ({1: 5, 2: 5}, {1: 5, 2: 5}, "0; not known of 1 partition without a commit"),
+        ({1: 5, 2: 5}, {1: 7, 2: 1005}, "1,002, most on t 2: 1,000; not known of 1 partition"),
+        ({0: 1, 1: 5, 2: 5}, {1: 5, 2: 5}, "0; not known of 1 partition\n"),
+        ({0: 1, 1: 5, 2: 5}, {0: 1, 1: 5, 2: 6}, "1, most on t 2: 1\n"),
+    ],
+)
+def test_lag_is_summed_where_it_is_known(
+    committed: dict[int, int], ends: dict[int, int], words: str
+) -> None:
+    seen = look(
+        "range",
+        {"t": 3},
+        [owning("a", "t", 0, 1, 2)],
+        committed={TopicPartition("t", p): offset for p, offset in committed.items()},
+        ends={TopicPartition("t", p): offset for p, offset in ends.items()},
+    )
+    lines = described(seen, 100).splitlines()
+    (line,) = (line for line in lines if line.startswith("lag "))
+    assert words in f"{line.removeprefix('lag').strip()}\n"
 
 
 # --- the timeline --------------------------------------------------------------------------

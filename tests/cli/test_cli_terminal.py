@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+import pty
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from cli_groups import settled
 
 from kafka_coop.cli.app import run
+from kafka_coop.cli.describing import print_description
 from kafka_coop.cli.exits import Exit
+from kafka_coop.cli.forecast import forecast
+from kafka_coop.cli.keys import Keys
+from kafka_coop.cli.words import make_console
 
 _COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:[34][0-8]|9[0-7])[;m]")
 PLAN = ["plan", "--members", "3", "--topic", "orders=12", "--join", "newcomer"]
@@ -56,3 +62,29 @@ def test_in_a_pipe_the_lines_of_a_plan_are_whole(
     moves = [line for line in capsys.readouterr().out.splitlines() if "the member is new" in line]
     assert [line.split()[:2] for line in moves] == [[f"member-{n}", "newcomer"] for n in range(3)]
     assert all(line.endswith("withheld until it is revoked") for line in moves)
+
+
+def test_in_a_pipe_the_lines_of_a_description_are_whole(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For grep."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    names = {f"a-service-with-a-long-name-7d9f8b6c4-{end}": ("t" * 80,) for end in "xyz"}
+    seen = settled("range", {"t" * 80: 6}, names)
+    print_description(make_console(), seen, forecast(seen), partitions=True)
+    lines = capsys.readouterr().out.splitlines()
+    for name in names:
+        assert any(name in line and "t" * 80 in line for line in lines)
+
+
+def test_no_key_is_lost_and_arrows_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look at a group takes a second or two: what is typed meanwhile comes at once."""
+    terminal, typed = pty.openpty()
+    with os.fdopen(terminal, "wb", buffering=0) as fingers, os.fdopen(typed) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        with Keys() as keys:
+            fingers.write(b"/or\x1b[A\x1bOP\x1b[1;5Cq\x1b")
+            assert [keys.wait(30) for _ in range(5)] == ["/", "o", "r", "q", "\x1b"]
+            fingers.write(b"\x1b[B")
+            assert keys.wait(30) == ""
+            assert keys.wait(0) == ""

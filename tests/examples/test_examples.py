@@ -15,7 +15,8 @@ from types import ModuleType
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from kafka_coop.testing import EmbeddedKafka, check_assignor
 from kafka_coop.testing.cluster import KafkaCluster, wait_until
@@ -163,3 +164,18 @@ def test_the_service_ends_in_good_order_at_sigterm(embedded: EmbeddedKafka) -> N
     done = reader.committed([TopicPartition("orders", p) for p in range(6)], timeout=30)
     reader.close()
     assert [p.offset for p in done] == [100] * 6
+
+
+@pytest.mark.real_kafka  # the embedded one takes no orders to create topics
+def test_orders_have_a_topic_of_their_own_making(
+    kafka: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With as many partitions as asked for, not those that a broker gives to who publishes."""
+    orders = imported("orders", monkeypatch)
+    topic = f"orders-{uuid4().hex}"
+    for _ in range(2):  # it is no error that the topic is there
+        orders.create(kafka.bootstrap_servers, topic, 12)
+    found = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(topic, 30)
+    assert len(found.topics[topic].partitions) == 12
+    with pytest.raises(KafkaException):
+        orders.create(kafka.bootstrap_servers, "no topic's name", 12)

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from http.client import RemoteDisconnected
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -104,6 +105,32 @@ def test_a_port_that_is_taken_is_named() -> None:
         serve(Stub(WELL), server.port, host="127.0.0.1")
     with pytest.raises(ConfigurationError, match="65536"):
         serve(Stub(WELL), 65536)
+
+
+class Hung(Stub):
+    """Its health is asked for after the prober hung up, or can't be told."""
+
+    def __init__(self, raised: Exception) -> None:
+        super().__init__(WELL)
+        self.raised = raised
+
+    def health(self, max_lag: int | None = None) -> Health:
+        raise self.raised
+
+
+@pytest.mark.parametrize(
+    ("raised", "logged"), [(BrokenPipeError(), False), (ValueError("no idea"), True)]
+)
+def test_what_goes_wrong_is_logged_and_a_prober_that_hangs_up_is_no_news(
+    raised: Exception,
+    logged: bool,  # parametrized
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with serve(Hung(raised), 0, host="127.0.0.1") as server, pytest.raises(RemoteDisconnected):
+        get(server, "/health")
+    assert capfd.readouterr().err == ""
+    assert ("no idea" in caplog.text) == logged
 
 
 # --- a living consumer ---------------------------------------------------------------------

@@ -22,7 +22,7 @@ _SHORT = timedelta(seconds=30)
 
 @contextmanager
 def connect_group(servers: str, group: str) -> Iterator[None]:
-    """A group of Kafka Connect's protocol type, with one worker."""
+    """A group of Kafka Connect's protocol type, with one worker, which leaves it in the end."""
     protocol = importlib.import_module("kio.schema.join_group.v5.request").JoinGroupRequestProtocol
     member = ""
     with _connected(servers) as wire:
@@ -42,6 +42,8 @@ def connect_group(servers: str, group: str) -> Iterator[None]:
             member = answer.member_id
         assert answer.error_code == 0
         yield
+        left = _ask(wire, "leave_group", 1, group_id=group, member_id=member)
+        assert left.error_code == 0
 
 
 @contextmanager

@@ -59,7 +59,8 @@ def test_services_are_told_all_that_the_examples_need() -> None:
         needed = {
             node.slice.value
             for node in ast.walk(ast.parse((ROOT / script).read_text()))
-            if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)
+            if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "os.environ"
+            if isinstance(node.slice, ast.Constant)
         }
         assert needed == {"BOOTSTRAP_SERVERS"}
         assert needed <= service["environment"].keys()
@@ -75,3 +76,21 @@ def test_docker_compose_takes_the_files(files: list[str]) -> None:
         [tool, *chosen, "config", "-q"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_the_brokers_keys_are_made_before_they_are_mounted() -> None:
+    """Else Docker makes the folder, empty, and no broker starts."""
+    dry = ["make", "-n", "-W", "containers/secrets.sh", "observe", "SERVICES=orders prometheus"]
+    done = subprocess.run(dry, cwd=ROOT, capture_output=True, text=True, check=True)
+    secrets, up = done.stdout.splitlines()[-2:]
+    assert secrets == "containers/secrets.sh"
+    assert up.endswith("-f docker-compose.observe.yml up orders prometheus")
+
+
+def test_the_context_of_the_example_image_is_what_it_copies() -> None:
+    """Not .venv, hundreds of megabytes, nor the brokers' keys."""
+    lines = (ROOT / "examples/Dockerfile").read_text().splitlines()
+    copied = {f for line in lines if line.startswith("COPY ") for f in line.split()[1:-1]}
+    sent = (ROOT / ".dockerignore").read_text().splitlines()
+    assert "*" in sent
+    assert {line.removeprefix("!") for line in sent if line.startswith("!")} == copied

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ Describe = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def topic(kafka: KafkaCluster, request: pytest.FixtureRequest) -> str:
-    name = f"describe-{request.node.name.replace('[', '-').replace(']', '')}"
+    name = f"describe-{re.sub('[^a-z_]+', '-', request.node.name)}"
     kafka.create_topic(name, partitions=4)
     return name
 
@@ -156,7 +157,7 @@ def test_an_empty_group(kafka: KafkaCluster, topic: str, describe: Describe) -> 
     assert (found["state"], found["members"]) == ("Empty", [])
 
 
-@pytest.mark.parametrize("kind", ["none", "connect", "share"])
+@pytest.mark.parametrize("kind", ["none", "connect", "connect, empty", "share"])
 def test_what_is_no_group_of_consumers(
     kind: str, kafka: KafkaCluster, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -170,6 +171,10 @@ def test_what_is_no_group_of_consumers(
     elif kind == "connect":
         with connect_group(servers, topic):
             assert status(topic) == Exit.WRONG_KIND
+    elif kind == "connect, empty":
+        with connect_group(servers, topic):
+            pass
+        assert status(topic) == Exit.WRONG_KIND
     else:
         with share_group(servers, topic, topic):
             assert status(topic) == Exit.WRONG_KIND

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -89,19 +89,23 @@ def brokers(servers: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def scene(has_docker: None) -> Iterator[None]:
+def scene(has_docker: None, request: pytest.FixtureRequest) -> Iterator[None]:
     run("containers/secrets.sh")
     compose("down", "-v", "-t", "1")
+    failed = request.session.testsfailed
     try:
         compose("up", "-d", "--no-build", "broker-1", "broker-2", "broker-3")
         wait_until(lambda: brokers("localhost:19092") == 3, "three brokers", PATIENCE)
         run(sys.executable, "containers/users.py")
         compose("up", "-d", "--no-build", "service", "orders", "prometheus")
         yield
+        whole = request.session.testsfailed == failed
     except BaseException:
-        print(compose("logs", "--tail=20"))
+        whole = False
         raise
     finally:
+        if not whole:  # a test that fails raises nothing in here
+            print(compose("logs", "--no-color", "--tail=20"))
         compose("down", "-v", "-t", "1")
 
 
@@ -130,19 +134,29 @@ def test_members_come_and_go_and_nothing_stays_unowned(
             return float(prometheus.now(query)[0]["value"][1])
         return -1
 
+    wanted: dict[str, Callable[[float], bool]] = {
+        "count(kafka_coop_generation)": lambda members: members == 3,
+        "sum(kafka_coop_assigned_partitions)": lambda owned: owned == PARTITIONS,
+        "min(kafka_coop_generation)": lambda generation: generation > 0,
+        "sum(rate(kafka_coop_librdkafka_records_total[30s]))": lambda rate: rate > 0,
+    }
+
     def whole() -> bool:
         """Of the members that are up, as the scrape sees them."""
-        return (
-            value("sum(kafka_coop_assigned_partitions)") == PARTITIONS
-            and value("min(kafka_coop_generation)") > 0
-            and value("sum(rate(kafka_coop_librdkafka_records_total[30s]))") > 0
-        )
+        return all(right(value(query)) for query, right in wanted.items())
 
-    wait_until(lambda: whole() and value("count(kafka_coop_generation)") == 3, "3", PATIENCE)
+    def wait_until_whole(when: str) -> None:
+        try:
+            wait_until(whole, f"the group is not whole {when}", PATIENCE)
+        except TimeoutError as error:
+            seen = {query: value(query) for query in wanted}
+            raise AssertionError(f"{error}: {seen}") from None
+
+    wait_until_whole("to begin with")
     before = value("max(kafka_coop_generation)")
     run("examples/chaos.sh", EVENTS="4", PAUSE="8")
     compose("up", "-d", "--no-build", "--no-recreate", "--scale", "service=3", "service")
-    wait_until(lambda: whole() and value("count(kafka_coop_generation)") == 3, "again", PATIENCE)
+    wait_until_whole("after members came and went")
     assert value("max(kafka_coop_generation)") > before
     assert cli(["describe", "orders-service", "-b", "localhost:19092", "--json"]) == Exit.OK
     described = json.loads(capsys.readouterr().out)
