@@ -48,7 +48,10 @@ def take_memory(options: argparse.Namespace, contestants: list[Contestant]) -> N
         fill(kafka.bootstrap_servers, "bench", options.records, options.partitions)
         args = (kafka.bootstrap_servers, "bench", options.records, options.partitions)
         taken = list(memory.run(contestants, *args))
-    text = f"MB, the largest sum seen; the executor is a process of its own ({memory.MASTER})."
+    text = (
+        "MB, the largest sums seen, shared pages divided among those who share them (PSS). The "
+        f"executor is a process of its own ({memory.MASTER})."
+    )
     publish([text, "", *memory.table(taken)], options.out / "spark-memory.md")
 
 

@@ -10,6 +10,7 @@ this process (the driver's Python)
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from types import TracebackType
 from typing import Self
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-_PAGE = os.sysconf("SC_PAGE_SIZE")
+_PSS = re.compile(r"^Pss: +(\d+) kB", re.MULTILINE)
 _EXECUTOR = b"CoarseGrainedExecutorBackend"
 
 DRIVER, READER, EXECUTORS, WORKERS = "driver_jvm", "reader", "executor_jvms", "workers"
@@ -38,7 +39,7 @@ def cpu_seconds(pid: int) -> float:
 def memory_of(pid: int) -> Counter[str]:
     """Resident bytes of all that descend from a process, by kind.
 
-    Pages that processes share (workers are forks of one daemon) count once for each of them.
+    A page that several share counts in each as its part (PSS): workers are forks of one daemon.
     """
     total: Counter[str] = Counter()
     for kind, size in _sizes(pid, b"", ""):
@@ -50,7 +51,7 @@ def _sizes(pid: int, command: bytes, above: str) -> Iterator[tuple[str, int]]:
     for child in _children(pid):
         try:
             its = Path(f"/proc/{child}/cmdline").read_bytes()
-            pages = int(Path(f"/proc/{child}/statm").read_text().split()[1])
+            rollup = Path(f"/proc/{child}/smaps_rollup").read_text()
         except OSError:
             continue  # it has ended meanwhile
         is_java = Path(os.fsdecode(its.partition(b"\0")[0])).name == "java"
@@ -58,7 +59,7 @@ def _sizes(pid: int, command: bytes, above: str) -> Iterator[tuple[str, int]]:
             continue  # a JVM that is about to start something: its pages are its parent's
         kind = _kind(its, above, is_java=is_java)
         if kind:
-            yield kind, pages * _PAGE
+            yield kind, sum(int(kib) * 1024 for kib in _PSS.findall(rollup))
         yield from _sizes(child, its, kind)
 
 
@@ -83,7 +84,7 @@ class MemoryWatch:
         seconds: Between two looks. What lives shorter may be missed.
     """
 
-    def __init__(self, seconds: float = 0.05) -> None:
+    def __init__(self, seconds: float = 0.2) -> None:
         self.peaks: Counter[str] = Counter()
         self._seconds = seconds
         self._over = threading.Event()

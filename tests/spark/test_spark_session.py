@@ -53,14 +53,16 @@ class Box:
         """As retention does. A real broker's alone."""
         assert isinstance(self.kafka, KafkaCluster)
         before = [confluent_kafka.TopicPartition(self.topic, p, offset) for p in (0, 1)]
-        for deleted in self.kafka.admin().delete_records(before).values():
-            deleted.result(30)
+        admin = self.kafka.admin()  # kept: without it nothing is answered
+        for deleted in admin.delete_records(before).values():
+            deleted.result(60)
 
     def members(self) -> dict[str | None, list[int]]:
         """Partitions by ``group.instance.id``, as Kafka's tools see them."""
         assert isinstance(self.kafka, KafkaCluster)
         group = f"group-{self.topic}"
-        described = self.kafka.admin().describe_consumer_groups([group])[group].result(30)
+        admin = self.kafka.admin()  # the same
+        described = admin.describe_consumer_groups([group])[group].result(60)
         return {
             one.group_instance_id: sorted(of.partition for of in one.assignment.topic_partitions)
             for one in described.members
