@@ -8,6 +8,7 @@
 #   make garbage a million members' damaged subscriptions, each led and checked
 #   make observe a living group with Prometheus and Grafana; make chaos joins and kills members
 #                (SERVICES="orders prometheus" leaves Grafana out, where its image can't be had)
+#   make spark-versions  the Spark tests on the PySpark minor release before the locked one
 #   make containers  the tests that need Docker, with images from a registry or built here
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
   "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
@@ -17,12 +18,15 @@ WORKERS ?= 4
 SEEDS  ?= 1000000
 INPUTS ?= 10000000
 AUDIT  ?= pypi
+# The newest release of the minor before the one in locks/dev.txt.
+PYSPARK ?= 4.2.1
+SPARK_TESTS ?= tests/spark
 BIN    := .venv/bin
 # Version 1 of docker-compose gives up on a busy machine's Docker after a minute.
 export COMPOSE_HTTP_TIMEOUT ?= 300
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
-.PHONY: demo test lint unit again bench soak fuzz audit mutations observe chaos screens lock garbage containers clean
+.PHONY: demo test lint unit again bench soak fuzz audit mutations observe chaos screens lock garbage containers spark-versions clean
 
 demo: .venv/.demo
 	@$(BIN)/python -m kafka_coop.demo
@@ -52,6 +56,18 @@ containers: .venv/.dev
 	UV=$(BIN)/uv containers/build-observe.sh
 	KAFKA_COOP_DOCKER=1 $(BIN)/pytest --kafka=container -m "docker or real_kafka" \
 	  tests/testing/test_shared_kafka.py tests/integration/test_integration_real.py tests/observe/test_observe_living.py
+
+# In an environment of its own, and one test after the other: a session takes all cores to start.
+spark-versions: build/pyspark-$(PYSPARK)/.made
+	build/pyspark-$(PYSPARK)/bin/python -c 'import pyspark; print("PySpark", pyspark.__version__)'
+	build/pyspark-$(PYSPARK)/bin/pytest -p no:cacheprovider $(SPARK_TESTS)
+
+build/pyspark-$(PYSPARK)/.made: .venv/.uv locks/dev.txt pyproject.toml
+	$(BIN)/uv venv -q --clear -p $(BIN)/python build/pyspark-$(PYSPARK)
+	$(BIN)/uv pip install -q -p build/pyspark-$(PYSPARK)/bin/python --require-hashes -r locks/dev.txt
+	$(BIN)/uv pip install -q -p build/pyspark-$(PYSPARK)/bin/python pyspark==$(PYSPARK)
+	$(BIN)/uv pip install -q -p build/pyspark-$(PYSPARK)/bin/python --no-deps -e .
+	@touch $@
 
 bench: .venv/.dev
 	$(BIN)/python -m benchmarks

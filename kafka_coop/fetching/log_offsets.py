@@ -24,6 +24,8 @@ from kafka_coop.config.properties import Role
 from kafka_coop.types import TopicPartition
 
 _SPEC: Any = OffsetSpec  # untyped
+_INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""The brokers' own topics: no pattern means them, here as in a group's subscription."""
 _NO_RECORD = -1
 
 
@@ -107,7 +109,7 @@ class LogOffsets:
 
         Args:
             topics: Names.
-            pattern: Also every topic that this regular expression matches.
+            pattern: Also every topic that this regular expression matches, internal ones excepted.
 
         Raises:
             KafkaException: No broker answers.
@@ -119,7 +121,7 @@ class LogOffsets:
             for name, topic in metadata.topics.items()
             if topic.error is None
             and topic.partitions
-            and (name in wanted or (pattern is not None and re.match(pattern, name)))
+            and (name in wanted or _matches(pattern, name))
         }
 
     def _available(self, specs: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
@@ -176,6 +178,10 @@ class LogOffsets:
         except FutureTimeoutError:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None  # noqa: SLF001  # confluent's public constant
         return offset
+
+
+def _matches(pattern: str | None, topic: str) -> bool:
+    return pattern is not None and topic not in _INTERNAL and bool(re.match(pattern, topic))
 
 
 def _is_common(key: str) -> bool:

@@ -9,7 +9,9 @@
 The modules, from pure to Spark's own:
 
 errors.py offsets.py admission.py option_values.py options.py holdings.py    decisions and values
-rendezvous.py starting.py member.py replay.py available_now.py session.py    the reader's process
+loss.py
+rendezvous.py starting.py latency.py member.py replay.py available_now.py    the reader's process
+session.py
 schema.py records.py reading.py                                              tasks
 stream.py batch.py sink.py source.py                                         Spark's classes
 progress.py draining.py listening.py                                         the driver's Python

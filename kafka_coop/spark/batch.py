@@ -19,7 +19,7 @@ from kafka_coop.spark.offsets import Range
 from kafka_coop.spark.option_values import LATEST
 from kafka_coop.spark.options import BatchOptions
 from kafka_coop.spark.reading import RangeTask, read_range
-from kafka_coop.spark.starting import resolve, wanted_partitions, wanted_topics
+from kafka_coop.spark.starting import refuse_others, resolve, wanted_partitions, wanted_topics
 from kafka_coop.types import TopicPartition
 
 _LOG = logging.getLogger("kafka_coop.spark")
@@ -67,6 +67,8 @@ def _ranges(options: BatchOptions) -> dict[TopicPartition, Range]:
         retry_interval=options.retry_interval,
     )
     partitions = wanted_partitions(options, wanted_topics(options, logs))
+    for boundary in (options.starting, options.ending):
+        refuse_others(boundary, partitions)
     starts = resolve(options.starting, partitions, logs, latest_if_none=options.latest_if_none)
     # A time that no record has reached yet ends where the log does.
     stops = resolve(options.ending, partitions, logs, latest_if_none=True)

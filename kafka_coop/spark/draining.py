@@ -23,7 +23,8 @@ def drain_query(query: Any, timeout: timedelta) -> None:
             if time.monotonic() >= deadline:
                 raise TimeoutError(
                     f"the query {query.id} did not end its batch in {timeout}: it goes on. Wait "
-                    "longer, or stop() it: what is under way is then read again"
+                    "longer, on the driver's host, or stop() it: what is under way is then read "
+                    "again"
                 )
             time.sleep(_PAUSE)
         query.stop()

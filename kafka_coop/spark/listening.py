@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TypeAlias
 
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.registry import REGISTRY
@@ -12,6 +13,7 @@ from kafka_coop.spark.progress import SourceProgress, own_sources
 from kafka_coop.spark.rendezvous import Rendezvous
 
 _LABELS = ("query", "group")
+_Series: TypeAlias = tuple[Gauge, tuple[str, ...]]
 
 
 class GroupListener(StreamingQueryListener):
@@ -27,11 +29,16 @@ class GroupListener(StreamingQueryListener):
             registry, "lag", "Records that the query has not read.", "topic", "partition"
         )
         self._rebalances = _gauge(registry, "rebalances", "Rebalances that this run has seen.")
+        self._latency = _gauge(
+            registry,
+            "rebalance_latency_seconds",
+            "The last rebalance: from the wish to join to the last callback.",
+        )
         self._handover = _gauge(
             registry, "handover_seconds", "The last hand-over: from on_revoke to the commit."
         )
         self._names: dict[str, str] = {}
-        self._series: dict[str, set[tuple[str, ...]]] = {}
+        self._shown: dict[str, set[_Series]] = {}
 
     def onQueryStarted(self, event: Any) -> None:
         """Nothing is known yet."""
@@ -40,32 +47,35 @@ class GroupListener(StreamingQueryListener):
         """A batch is done, or nothing came for a while."""
         progress = event.progress
         name = self._names.setdefault(str(progress.id), progress.name or str(progress.id))
-        for source in own_sources(progress.sources):
-            if progress.stateOperators:
+        sources = own_sources(progress.sources)
+        if progress.stateOperators:
+            for source in sources:
                 Rendezvous(source.id).mark_stateful()
-            self._observe(name, source)
+        self._show(name, sources)
 
     def onQueryIdle(self, event: Any) -> None:
         """Nothing changed."""
 
     def onQueryTerminated(self, event: Any) -> None:
         """Its series end: what it held is others' now."""
-        name = self._names.pop(str(event.id), "")
-        for labels in self._series.pop(name, set()):
-            self._lag.remove(*labels)
+        self._show(self._names.pop(str(event.id), ""), [])
 
-    def _observe(self, name: str, source: SourceProgress) -> None:
-        self._rebalances.labels(name, source.group).set(source.rebalances)
-        self._handover.labels(name, source.group).set(source.last_handover.total_seconds())
-        before = self._series.get(name, set())
-        now: set[tuple[str, ...]] = {
-            (name, source.group, of.topic, str(of.partition)) for of in source.lag
-        }
-        for labels in before - now:
-            self._lag.remove(*labels)
-        self._series[name] = now
-        for of, lag in source.lag.items():
-            self._lag.labels(name, source.group, of.topic, str(of.partition)).set(lag)
+    def _show(self, name: str, sources: Iterable[SourceProgress]) -> None:
+        """All of a query's sources at once: what none of them has any more is shown no more."""
+        now: dict[_Series, float] = {}
+        for source in sources:
+            labels = (name, source.group)
+            now[self._rebalances, labels] = source.rebalances
+            now[self._latency, labels] = source.last_rebalance.total_seconds()
+            now[self._handover, labels] = source.last_handover.total_seconds()
+            for of, lag in source.lag.items():
+                now[self._lag, (*labels, of.topic, str(of.partition))] = lag
+        for gauge, gone in self._shown.pop(name, set()) - now.keys():
+            gauge.remove(*gone)
+        for (gauge, shown), value in now.items():
+            gauge.labels(*shown).set(value)
+        if now:
+            self._shown[name] = set(now)
 
 
 _made: dict[tuple[int, str], Gauge] = {}

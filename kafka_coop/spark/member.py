@@ -23,6 +23,7 @@ from kafka_coop.fetching.ranges import NoProgressError
 from kafka_coop.listener import RebalanceListener
 from kafka_coop.spark.errors import MembershipError, OptionError
 from kafka_coop.spark.holdings import Committed, Holdings
+from kafka_coop.spark.latency import RebalanceLatency
 from kafka_coop.spark.offsets import claim_metadata, claim_of
 from kafka_coop.spark.options import StreamOptions
 from kafka_coop.types import TopicPartition
@@ -92,6 +93,7 @@ class Member:
         self._consumer = CoopConsumer(
             {**options.kafka, **_QUIET_FETCHER, **static, "on_commit": self._committed}
         )
+        self._latency = RebalanceLatency(self._consumer.registry, options.group)
         self._thread = threading.Thread(target=self._run, name="kafka_coop-member", daemon=True)
         self._thread.start()
 
@@ -190,6 +192,11 @@ class Member:
             return self._consumer.memberid()
         except RuntimeError:
             return ""
+
+    @property
+    def last_rebalance(self) -> timedelta:
+        """How long the last rebalance took, from the wish to join to the last callback."""
+        return self._latency.last()
 
     def close(self) -> None:
         """Leaves the group; what a batch still reads is not committed. A second call waits."""

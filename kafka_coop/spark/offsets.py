@@ -62,11 +62,12 @@ class SourceOffset:
         }
 
 
-def parse_offset(given: Mapping[str, Any], *, group: str) -> SourceOffset | None:
+def parse_offset(given: Any, *, group: str) -> SourceOffset | None:
     """Reads an offset of the checkpoint.
 
     Args:
-        given: As `SourceOffset.to_json`; empty: nothing has been read yet.
+        given: As `SourceOffset.to_json`; empty: nothing has been read yet. Another source's
+            checkpoint may give anything: Spark's ``rate`` counts seconds.
         group: The group that this query is configured with.
 
     Returns:
@@ -75,9 +76,9 @@ def parse_offset(given: Mapping[str, Any], *, group: str) -> SourceOffset | None
     Raises:
         CheckpointError: Written by another source, for another group, or by a newer version.
     """
-    if not given:
+    if given == {}:
         return None
-    if "v" not in given or "tps" not in given:
+    if not isinstance(given, dict) or not {"v", "tps"} <= given.keys():
         raise CheckpointError(
             "the checkpoint was written by another source: its offset is "
             f"{json.dumps(given)[:200]}. Set checkpointLocation to a new folder"

@@ -27,6 +27,7 @@ _GROUP: Final = "kafka.group.id"
 _OFFSETS_EXAMPLE: Final = '{"orders":{"0":23,"1":-2}} (-2: earliest, -1: latest)'
 _TIMES_EXAMPLE: Final = '{"orders":{"0":1700000000000}} (ms since 1970)'
 _STARTING: Final = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+_STARTING_TIMES: Final = _STARTING[:2]
 _ENDING: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 _SUBSCRIPTIONS: Final = ("assign", "subscribe", "subscribePattern")
 
@@ -87,6 +88,8 @@ _REFUSED: Final[Mapping[str, str]] = {
     "kafka.interceptor.classes": "interceptors are Java's: remove it",
     "kafka.enable.partition.eof": "the source needs it for itself: remove it",
 }
+
+_OF_MEMBERS: Final = ("group.instance.id", "partition.assignment.strategy")
 
 _SPARK_DEFAULTS: Final = {"max.poll.interval.ms": "1800000"}
 """A partition is handed over between batches, and these may last longer than the five minutes
@@ -170,6 +173,8 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
             "staticMembership", "contradicts kafka.group.instance.id: give one of them"
         )
     common = _common(options)
+    if options.has("assign"):
+        _refuse_membership(options, static=static)
     least = options.read("minOffsetsPerTrigger", values.integer, default=None)
     most = options.read("maxOffsetsPerTrigger", values.integer, default=None)
     if least is not None and most is not None and least > most:
@@ -204,6 +209,7 @@ def batch_options(given: Mapping[str, str]) -> BatchOptions:
     ending = _boundary(options, _ENDING, Boundary(option="endingOffsets", offset=LATEST))
     _refuse_offset(starting, LATEST, "a batch that begins at the end has no records")
     _refuse_offset(ending, EARLIEST, "a batch that ends at the beginning has no records")
+    _refuse_inverted_times(starting, ending)
     return BatchOptions(**_common(options), starting=starting, ending=ending)
 
 
@@ -228,6 +234,16 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         headers=options.read("includeHeaders", values.flag, default=False),
         transactional=transactional,
     )
+
+
+def _refuse_membership(options: _Options, *, static: bool) -> None:
+    """With ``assign`` no group is joined: what speaks of being a member is a misunderstanding."""
+    given = ["staticMembership"] if static else []
+    given += [f"{PREFIX}{key}" for key in _OF_MEMBERS if key in options.kafka]
+    if given:
+        raise OptionError(
+            given[0], "has no meaning with assign, which joins no group: subscribe, or remove it"
+        )
 
 
 class _Options:
@@ -274,6 +290,13 @@ def _common(options: _Options) -> dict[str, Any]:
         )
     _check_consumer(kafka)
     strategy = options.read("startingOffsetsByTimestampStrategy", _strategy, default="error")
+    if options.has("startingOffsetsByTimestampStrategy") and not any(
+        map(options.has, _STARTING_TIMES)
+    ):
+        raise OptionError(
+            "startingOffsetsByTimestampStrategy",
+            f"has no meaning without {' or '.join(_STARTING_TIMES)}: give one of them",
+        )
     return {
         "kafka": kafka,
         "group": kafka["group.id"],
@@ -345,6 +368,20 @@ def _refuse_offset(boundary: Boundary, refused: int, why: str) -> None:
     word = {EARLIEST: "earliest (-2)", LATEST: "latest (-1)"}[refused]
     if boundary.offset == refused or refused in (boundary.offsets or {}).values():
         raise OptionError(boundary.option, f"can't be {word}: {why}")
+
+
+def _refuse_inverted_times(starting: Boundary, ending: Boundary) -> None:
+    """Offsets are compared when it is known what `EARLIEST` and `LATEST` stand for."""
+    starts, ends = starting.timestamps or {}, ending.timestamps or {}
+    pairs = [
+        (starts.get(of, starting.timestamp), ends.get(of, ending.timestamp))
+        for of in starts.keys() | ends.keys()
+    ]
+    for start, end in pairs or [(starting.timestamp, ending.timestamp)]:
+        if start is not None and end is not None and end < start:
+            raise OptionError(
+                ending.option, f"{end} is before {starting.option}, {start}: exchange them"
+            )
 
 
 def _strategy(option: str, text: str) -> Literal["error", "latest"]:

@@ -25,6 +25,7 @@ class SourceProgress:
         member: The member's id; empty where it has none.
         lag: Records between the last batch's end and the log's, of each partition held.
         rebalances: How many this run has seen.
+        last_rebalance: How long the last one took, from the wish to join to the last callback.
         last_handover: How long the last hand-over took.
     """
 
@@ -33,6 +34,7 @@ class SourceProgress:
     member: str = ""
     lag: Mapping[TopicPartition, int] = field(default_factory=dict)
     rebalances: int = 0
+    last_rebalance: timedelta = timedelta(0)
     last_handover: timedelta = timedelta(0)
 
 
@@ -71,6 +73,7 @@ def _source(end: Mapping[str, Any], latest: Mapping[str, Any]) -> SourceProgress
         member=latest.get("member", ""),
         lag=lag,
         rebalances=latest.get("rebalances", 0),
+        last_rebalance=timedelta(milliseconds=latest.get("lastRebalanceMs", 0)),
         last_handover=timedelta(milliseconds=latest.get("lastHandoverMs", 0)),
     )
 

@@ -9,7 +9,7 @@ import functools
 import logging
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -20,8 +20,9 @@ from kafka_coop.config import parse
 from kafka_coop.fetching.log_offsets import LogOffsets
 from kafka_coop.spark.admission import Delay, limit_offsets, split
 from kafka_coop.spark.available_now import wait_for_group
-from kafka_coop.spark.errors import DataLossError, MembershipError, OptionError
+from kafka_coop.spark.errors import MembershipError, OptionError
 from kafka_coop.spark.holdings import Committed, Holdings
+from kafka_coop.spark.loss import position_within
 from kafka_coop.spark.member import Member
 from kafka_coop.spark.offsets import Range, SourceOffset, parse_offset
 from kafka_coop.spark.option_values import EARLIEST, Boundary
@@ -29,7 +30,13 @@ from kafka_coop.spark.options import StreamOptions, canonical
 from kafka_coop.spark.reading import RangeTask
 from kafka_coop.spark.rendezvous import Rendezvous
 from kafka_coop.spark.replay import replay
-from kafka_coop.spark.starting import horizon_start, resolve, wanted_partitions, wanted_topics
+from kafka_coop.spark.starting import (
+    horizon_start,
+    refuse_others,
+    resolve,
+    wanted_partitions,
+    wanted_topics,
+)
 from kafka_coop.types import TopicPartition
 
 _LOG = logging.getLogger("kafka_coop.spark")
@@ -71,6 +78,7 @@ class Session:
         self._warned = ""
         self._has_been_assigned = False
         self._ends: dict[TopicPartition, int] = {}
+        self._known_logs: frozenset[TopicPartition] = frozenset()
 
     # --- what Spark calls ------------------------------------------------------------------
 
@@ -117,7 +125,7 @@ class Session:
         A batch that this process has not planned was logged by an earlier one that died.
 
         Raises:
-            CheckpointError, MembershipError, OptionError, KafkaException
+            CheckpointError, DataLossError, MembershipError, OptionError, KafkaException
         """
         if canonical(start) == canonical(end):
             return []
@@ -127,10 +135,10 @@ class Session:
         member = self._joined(end, durable=False)
         with member.changed:
             known = member.holdings.is_under_way(end)
-        ranges = (
-            planned.ranges if known else replay(member, planned, end, self._options, self._logs)
-        )
-        options = self._options
+        options, ranges = self._options, planned.ranges
+        if not known:
+            ranges = replay(member, planned, end, options, self._logs)
+            self._refuse_loss(ranges)
         parts = split(ranges, min_tasks=options.min_tasks, max_records=options.max_records)
         return [RangeTask(of, span) for of, span in parts]
 
@@ -150,6 +158,7 @@ class Session:
             "leaving": leaving,
             "rebalances": member.rebalances,
             "lost": len(member.lost_ones),
+            "lastRebalanceMs": member.last_rebalance // timedelta(milliseconds=1),
             "lastHandoverMs": member.last_handover // timedelta(milliseconds=1),
         }
 
@@ -173,6 +182,7 @@ class Session:
         checkpoint = parse_offset(last, group=options.group)
         counts = wanted_topics(options, self._logs)
         if checkpoint is None:
+            refuse_others(options.starting, wanted_partitions(options, counts))
             self._id, self._topics = _token(), counts
             holdings = Holdings(_token())
         else:
@@ -311,15 +321,18 @@ class Session:
     ) -> dict[TopicPartition, Range]:
         try:
             self._ends = self._logs.ends(positions)
+            begins = self._beginnings(positions)
         except KafkaException as error:
             self._warn_once(f"the logs' ends can't be had: {error}")
             return {}
         self._warned = ""
         available = {}
         for of, end in self._ends.items():
-            position = positions[of]
-            if end < position:
-                position = self._after_truncation(member, of, position, end)
+            first = begins.get(of, 0)
+            log = Range(first, max(first, end))
+            position = position_within(of, positions[of], log, self._options)
+            if position != positions[of]:
+                self._move(member, of, position)
             if self._targets is not None:
                 end = max(position, min(end, self._targets.get(of, position)))  # noqa: PLW2901  # the end that counts
             available[of] = Range(position, end)
@@ -331,21 +344,32 @@ class Session:
             _LOG.warning("group %s: %s", self._options.group, text)
         self._warned = text
 
-    def _after_truncation(self, member: Member, of: TopicPartition, position: int, end: int) -> int:
-        text = (
-            f"{of.topic}:{of.partition} ends at {end}, before the position {position}: the topic "
-            "was made anew, or lost records in an unclean election"
-        )
-        if self._options.fail_on_data_loss:
-            raise DataLossError(
-                f"{text}. To go on from its end, set failOnDataLoss=false; to read a new topic "
-                "from its beginning, reset the group's offsets"
-            )
-        _LOG.warning("failOnDataLoss=false: %s; going on from there", text)
+    def _move(self, member: Member, of: TopicPartition, position: int) -> None:
+        """Records were lost, and it goes on where there are some."""
         with member.changed:
             if (hold := member.holdings.held.get(of)) is not None:
-                hold.position = end
-        return end
+                hold.position = position
+
+    def _beginnings(self, positions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Where logs begin of which it is not known yet: what came, and what came back.
+
+        Nobody may have read them for longer than records are kept. What falls off later, behind
+        a query that is far back, its tasks find out.
+        """
+        held = frozenset(positions)
+        begins = self._logs.beginnings(held - self._known_logs)
+        self._known_logs = (self._known_logs & held) | begins.keys()
+        return begins
+
+    def _refuse_loss(self, ranges: Mapping[TopicPartition, Range]) -> None:
+        """What is to be replayed and is in the logs no more: told before its tasks start."""
+        if not self._options.fail_on_data_loss:
+            return  # the tasks skip it
+        begins, ends = self._logs.beginnings(ranges), self._logs.ends(ranges)
+        for of, span in ranges.items():
+            log = Range(begins.get(of, 0), ends.get(of, span.stop))
+            for offset in span:
+                position_within(of, offset, log, self._options)
 
     def _holds_back(self, offsets: int) -> bool:
         if self._targets is not None:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
@@ -34,14 +36,26 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kafka_coop.config.known import closest
+from kafka_coop.config.known import KNOWN, closest
 from kafka_coop.spark.errors import OptionError, SparkSourceError
-from kafka_coop.spark.options import SinkOptions
+from kafka_coop.spark.options import PREFIX, SinkOptions
 
 _DEFAULTS: Final = {"enable.idempotence": "true", "linger.ms": "20", "compression.type": "lz4"}
 
 _PATIENCE: Final = 60.0
 """Seconds for one call of a transaction; the messages' own is ``delivery.timeout.ms``."""
+
+_METADATA_TIMEOUT: Final = 30.0
+
+_CREATION_TIME: Final = 5.0
+"""Seconds that brokers get to make a topic, where they do that of themselves."""
+
+_PAUSE: Final = 0.2
+
+_PASSING: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE})
+
+_PROPERTY: Final = re.compile(r'property:? "([\w.]+)"|`([\w.]+)`')
+"""Which one librdkafka complains of."""
 
 _HEADERS = ArrayType(
     StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -68,12 +82,13 @@ class _Sink:
         schema: Of what is written.
 
     Raises:
-        OptionError: An option is wrong, or the schema does not fit.
+        OptionError: An option is wrong, the topic is unknown, or the schema does not fit.
+        SinkError: No broker answers.
     """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         require_columns(options, schema)
-        _check_producer(options)
+        require_brokers(options)
         self._options = options
         self._names = tuple(schema.names)
 
@@ -128,12 +143,60 @@ def require_columns(options: SinkOptions, schema: StructType) -> None:
             )
 
 
-def _check_producer(options: SinkOptions) -> None:
-    """Whether librdkafka takes the configuration; nothing is connected by making a producer."""
+def require_brokers(options: SinkOptions) -> None:
+    """Refuses a producer that librdkafka does not take, or that can't write to the topic.
+
+    A topic that the brokers make when they are asked for it is made.
+
+    Raises:
+        OptionError: A property is wrong, or the topic is unknown.
+        SinkError: No broker answers.
+    """
     try:
-        Producer(_config(options, "check"))
+        producer = Producer(_config(options, "check"))
     except (KafkaException, TypeError, ValueError) as error:
-        raise OptionError("kafka.*", f"the producer's configuration is refused: {error}") from None
+        raise OptionError(
+            f"{PREFIX}{_property(str(error), options.kafka)}",
+            f"the producer's configuration is refused: {error}. Correct it, or remove it",
+        ) from None
+    if options.topic is not None:
+        _require_topic(producer, options)
+
+
+def _property(complaint: str, given: Mapping[str, str]) -> str:
+    """What the user calls the property that librdkafka complains of, perhaps by another name."""
+    found = _PROPERTY.search(complaint)
+    if found is None:
+        return "*"
+    name = found[1] or found[2]
+    aliases = (key for key in given if key in KNOWN and KNOWN[key].alias_of == name)
+    return name if name in given else next(aliases, name)
+
+
+def _require_topic(producer: Producer, options: SinkOptions) -> None:
+    topic = options.topic or ""
+    deadline = time.monotonic() + _CREATION_TIME
+    while (error := _topic_error(producer, topic, options)) is not None:
+        if error.code() not in _PASSING or time.monotonic() >= deadline:
+            raise OptionError(
+                "topic",
+                f"{topic} can't be written to ({error.str()}): create it, or check the name and "
+                "the right to write to it",
+            )
+        time.sleep(_PAUSE)
+
+
+def _topic_error(producer: Producer, topic: str, options: SinkOptions) -> KafkaError | None:
+    try:
+        metadata = producer.list_topics(topic, timeout=_METADATA_TIMEOUT)
+    except KafkaException as error:
+        raise SinkError(
+            f"no answer from option kafka.bootstrap.servers={options.kafka['bootstrap.servers']} "
+            f"({error.args[0].str()}): check hosts and ports, kafka.security.protocol and what it "
+            "needs"
+        ) from None
+    problem: KafkaError | None = metadata.topics[topic].error
+    return problem
 
 
 def _config(options: SinkOptions, task: str) -> dict[str, Any]:

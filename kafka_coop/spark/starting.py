@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
+from confluent_kafka import KafkaException
+
 from kafka_coop.fetching.log_offsets import LogOffsets
 from kafka_coop.fetching.ranges import OffsetsGoneError, RangeFetcher
-from kafka_coop.spark.errors import OptionError
+from kafka_coop.spark.errors import MembershipError, OptionError
 from kafka_coop.spark.option_values import EARLIEST, LATEST, Boundary
 from kafka_coop.spark.options import ReadOptions
 from kafka_coop.types import TopicPartition
@@ -52,6 +54,25 @@ def resolve(
     return found
 
 
+def refuse_others(boundary: Boundary, partitions: Iterable[TopicPartition]) -> None:
+    """Refuses a boundary that names what is not read: a topic is misspelt, or forgotten.
+
+    Args:
+        boundary: What the option says.
+        partitions: All that the options ask for, those of other members included.
+
+    Raises:
+        OptionError: With the names.
+    """
+    named = {**(boundary.offsets or {}), **(boundary.timestamps or {})}
+    if others := sorted(named.keys() - set(partitions)):
+        names = ", ".join(f"{of.topic}:{of.partition}" for of in others[:5])
+        raise OptionError(
+            boundary.option,
+            f"names {names}, which does not exist or is not read: correct it, or leave it out",
+        )
+
+
 def _given(
     option: str, by_partition: Mapping[TopicPartition, int], wanted: list[TopicPartition]
 ) -> dict[TopicPartition, int]:
@@ -84,11 +105,18 @@ def wanted_topics(options: ReadOptions, logs: LogOffsets) -> dict[str, int]:
     """The topics that the options ask for, with their numbers of partitions.
 
     Raises:
-        OptionError: A topic or a partition does not exist, or a pattern matches none.
-        KafkaException: No broker answers.
+        OptionError: A topic or a partition does not exist.
+        MembershipError: No broker answers.
     """
     assigned = {of.topic for of in options.partitions}
-    counts = logs.partition_counts({*options.topics, *assigned}, options.pattern)
+    try:
+        counts = logs.partition_counts({*options.topics, *assigned}, options.pattern)
+    except KafkaException as error:
+        raise MembershipError(
+            f"no answer from option kafka.bootstrap.servers={options.kafka['bootstrap.servers']} "
+            f"({error.args[0].str()}): check hosts and ports, kafka.security.protocol and what it "
+            "needs"
+        ) from None
     for option, names in (("subscribe", options.topics), ("assign", sorted(assigned))):
         if missing := [name for name in names if name not in counts]:
             raise OptionError(

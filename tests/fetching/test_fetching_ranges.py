@@ -5,8 +5,9 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 
+import confluent_kafka
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -129,6 +130,18 @@ def test_logs_tell_their_ends_and_times(real: KafkaCluster) -> None:
     assert logs.at_times({full: 9000}) == {full: None}
     counts = logs.partition_counts([full.topic, "no-such-topic"], f"^{empty.topic}$")
     assert counts == {full.topic: 1, empty.topic: 1}
+
+
+def test_a_pattern_means_no_internal_topics(real: KafkaCluster) -> None:
+    full, internal = _topic(real, 1), "__consumer_offsets"
+    group = Consumer(_config(real))
+    group.committed([confluent_kafka.TopicPartition(*full)], 30)  # from here on it is there
+    group.close()
+    logs = LogOffsets(_config(real), read_committed=True)
+    assert internal in logs.partition_counts([internal])
+    matched = logs.partition_counts(pattern="^.*$")
+    assert full.topic in matched
+    assert internal not in matched
 
 
 def test_brokers_that_are_away_are_told() -> None:

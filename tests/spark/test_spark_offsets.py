@@ -39,6 +39,10 @@ def test_nothing_was_read_before_the_first_batch() -> None:
     ("given_offset", "told"),
     [
         ({"orders": {"0": 23}}, "another source"),
+        (0, "another source"),
+        (7, "another source"),
+        (None, "another source"),
+        ([], "another source"),
         ({"v": 2, "tps": {}}, "version 2"),
         ({"v": 1, "group": "other", "tps": {}}, "group 'other'"),
         ({"v": 1, "group": "g", "id": "i", "run": "r", "topics": {}, "tps": {"a": [0, 1]}}, "read"),
@@ -50,9 +54,7 @@ def test_nothing_was_read_before_the_first_batch() -> None:
         ({"v": 1, "group": "g", "tps": {}}, "read"),
     ],
 )
-def test_other_checkpoints_are_refused_with_a_remedy(
-    given_offset: dict[str, object], told: str
-) -> None:
+def test_other_checkpoints_are_refused_with_a_remedy(given_offset: object, told: str) -> None:
     with pytest.raises(CheckpointError, match=told) as raised:
         parse_offset(given_offset, group="g")
     assert "checkpointLocation" in str(raised.value)

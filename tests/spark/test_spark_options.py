@@ -15,6 +15,7 @@ from kafka_coop.types import TopicPartition
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 STREAM = {**SERVERS, "kafka.group.id": "g", "subscribe": "orders"}
+ASSIGN = {**SERVERS, "kafka.group.id": "g", "assign": '{"orders":[0]}'}
 BATCH = {**SERVERS, "subscribe": "orders"}
 SINK = {**SERVERS, "topic": "orders"}
 Reader = Callable[[dict[str, str]], Any]
@@ -97,6 +98,70 @@ def without(options: dict[str, str], *names: str) -> dict[str, str]:
             STREAM | {"staticMembership": "true", "kafka.group.instance.id": "i"},
             "staticMembership",
             "contradicts",
+        ),
+        (stream_options, ASSIGN | {"staticMembership": "true"}, "staticMembership", "no group"),
+        (
+            stream_options,
+            ASSIGN | {"kafka.group.instance.id": "i"},
+            "kafka.group.instance.id",
+            "no group",
+        ),
+        (
+            stream_options,
+            ASSIGN | {"kafka.partition.assignment.strategy": "range"},
+            "kafka.partition.assignment.strategy",
+            "no group",
+        ),
+        (
+            stream_options,
+            STREAM | {"startingOffsetsByTimestampStrategy": "latest"},
+            "startingOffsetsByTimestampStrategy",
+            "startingTimestamp",
+        ),
+        (
+            stream_options,
+            STREAM | {"startingTimestamp": "1", "startingOffsetsByTimestampStrategy": "now"},
+            "startingOffsetsByTimestampStrategy",
+            "neither error nor latest",
+        ),
+        (stream_options, STREAM | {"minPartitions": "0"}, "minPartitions", "between"),
+        (stream_options, STREAM | {"maxRecordsPerPartition": "-1"}, "maxRecordsPerPartition", "1"),
+        (stream_options, STREAM | {"includeHeaders": "1"}, "includeHeaders", "true nor false"),
+        (
+            stream_options,
+            STREAM | {"kafkaConsumer.pollTimeoutMs": "0"},
+            "kafkaConsumer.pollTimeoutMs",
+            "between",
+        ),
+        (
+            stream_options,
+            STREAM | {"fetchOffset.numRetries": "-1"},
+            "fetchOffset.numRetries",
+            "between",
+        ),
+        (
+            stream_options,
+            STREAM | {"fetchOffset.retryIntervalMs": "soon"},
+            "fetchOffset.retryIntervalMs",
+            "whole",
+        ),
+        (stream_options, STREAM | {"metricsPort": "65536"}, "metricsPort", "between"),
+        (stream_options, STREAM | {"assignmentTimeout": "never"}, "assignmentTimeout", "duration"),
+        (
+            batch_options,
+            BATCH | {"startingTimestamp": "20", "endingTimestamp": "10"},
+            "endingTimestamp",
+            "before startingTimestamp",
+        ),
+        (
+            batch_options,
+            BATCH
+            | {
+                "startingOffsetsByTimestamp": '{"a":{"0":5,"1":20}}',
+                "endingOffsetsByTimestamp": '{"a":{"0":5,"1":19}}',
+            },
+            "endingOffsetsByTimestamp",
+            "19 is before startingOffsetsByTimestamp, 20",
         ),
         (stream_options, STREAM | {"replayHorizon": "0s"}, "replayHorizon", "zero"),
         (stream_options, STREAM | {"topic": "a"}, "topic", "sink"),

@@ -284,6 +284,19 @@ def test_a_checkpoint_of_another_group_is_refused(box: Box) -> None:
     box.queries.remove(query)
 
 
+def test_a_checkpoint_of_another_source_is_refused(box: Box) -> None:
+    box.produce(4)
+    rate = box.spark.readStream.format("rate").load()
+    query = box.start("a", rate, availableNow=True)
+    query.awaitTermination(int(PATIENCE.total_seconds()))
+    box.queries.remove(query)
+    query = box.start("a", box.read())
+    with pytest.raises(PySparkException, match="checkpoint") as raised:
+        query.awaitTermination(int(PATIENCE.total_seconds()))
+    assert "another source" in str(raised.value)
+    box.queries.remove(query)
+
+
 def test_a_schema_of_the_users_is_refused(box: Box) -> None:
     reader: Callable[[], Any] = lambda: (  # noqa: E731  # one call, made inside raises
         box._options(box.spark.read).schema("value string").load().count()

@@ -14,9 +14,10 @@ import pytest
 from confluent_kafka import Producer
 
 from kafka_coop import CoopConsumer
-from kafka_coop.spark.errors import DataLossError, MembershipError, OptionError
+from kafka_coop.spark.errors import CheckpointError, DataLossError, MembershipError, OptionError
 from kafka_coop.spark.offsets import Range
 from kafka_coop.spark.options import stream_options
+from kafka_coop.spark.reading import read_range
 from kafka_coop.spark.rendezvous import Rendezvous
 from kafka_coop.spark.session import Session
 from kafka_coop.testing import EmbeddedKafka
@@ -42,7 +43,41 @@ class Box:
                 producer.produce(self.topic, b"v", partition=partition)
         assert producer.flush(30) == 0
 
-    def session(self, **options: str) -> Session:
+    def produce_to(self, topic: str, records: int) -> None:
+        producer = Producer({"bootstrap.servers": self.kafka.bootstrap_servers})
+        for _ in range(records):
+            producer.produce(topic, b"v")
+        assert producer.flush(30) == 0
+
+    def delete_before(self, offset: int) -> None:
+        """As retention does. A real broker's alone."""
+        assert isinstance(self.kafka, KafkaCluster)
+        before = [confluent_kafka.TopicPartition(self.topic, p, offset) for p in (0, 1)]
+        admin = self.kafka.admin()  # kept: without it nothing is answered
+        for deleted in admin.delete_records(before).values():
+            deleted.result(60)
+
+    def members(self) -> dict[str | None, list[int]]:
+        """Partitions by ``group.instance.id``, as Kafka's tools see them."""
+        assert isinstance(self.kafka, KafkaCluster)
+        group = f"group-{self.topic}"
+        admin = self.kafka.admin()  # the same
+        described = admin.describe_consumer_groups([group])[group].result(60)
+        return {
+            one.group_instance_id: sorted(of.partition for of in one.assignment.topic_partitions)
+            for one in described.members
+        }
+
+    def read(self, session: Session, start: Offset, end: Offset) -> list[tuple[int, int]]:
+        """As tasks do: partitions and offsets."""
+        found: list[tuple[int, int]] = []
+        for task in session.tasks(start, end):
+            for records in read_range(session._options, task):
+                columns = records.to_pydict()
+                found += zip(columns["partition"], columns["offset"], strict=True)
+        return sorted(found)
+
+    def session(self, **options: str | None) -> Session:
         given = {
             "kafka.bootstrap.servers": self.kafka.bootstrap_servers,
             "kafka.group.id": f"group-{self.topic}",
@@ -51,7 +86,8 @@ class Box:
             "startingOffsets": "earliest",
             "assignmentTimeout": "30s",
         }
-        self.sessions.append(Session(stream_options(given | options)))
+        changed = {key: value for key, value in (given | options).items() if value is not None}
+        self.sessions.append(Session(stream_options(changed)))
         return self.sessions[-1]
 
     def close(self) -> None:
@@ -270,6 +306,166 @@ def test_a_log_that_ends_before_the_position_is_told(box: Box) -> None:
     box.produce(3)
     with pytest.raises(DataLossError, match="failOnDataLoss"):
         session.latest({}, limited=True)
+
+
+def test_what_fell_off_the_log_is_told_before_a_task_starts(kafka: KafkaCluster) -> None:
+    """The query was away for longer than the records are kept."""
+    box = Box(kafka)
+    first = box.session()
+    box.produce(5)
+    end = batch(first, {})
+    first.latest(end, limited=True)
+    first.close()
+    box.produce(5)
+    box.delete_before(8)
+    with pytest.raises(DataLossError, match=r"begins at 8.*failOnDataLoss"):
+        batch(box.session(), end)
+    box.sessions[-1].close()
+    going_on = box.session(failOnDataLoss="false")
+    assert ranges(batch(going_on, end)) == {0: Range(8, 10), 1: Range(8, 10)}
+    box.close()
+
+
+def test_a_replay_of_what_fell_off_the_log_is_told_before_a_task_starts(
+    kafka: KafkaCluster,
+) -> None:
+    box = Box(kafka)
+    dying = box.session()
+    box.produce(5)
+    end = batch(dying, {})
+    dying.close()
+    box.delete_before(3)
+    with pytest.raises(DataLossError, match=r"begins at 3, after the position 0"):
+        box.session().tasks({}, end)
+    box.sessions[-1].close()
+    skipping = box.session(failOnDataLoss="false")
+    assert tasks(skipping, {}, end) == ranges(end)
+    assert box.read(skipping, {}, end) == [(0, 3), (0, 4), (1, 3), (1, 4)]
+    box.close()
+
+
+def test_only_committed_records_are_read(kafka: KafkaCluster) -> None:
+    box = Box(kafka)
+    box.produce(2, 0)
+    for finish in ("abort_transaction", "commit_transaction"):
+        writer = Producer(
+            {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": box.topic}
+        )
+        writer.init_transactions(30)
+        writer.begin_transaction()
+        for _ in range(3):
+            writer.produce(box.topic, b"v", partition=0)
+        writer.flush(30)  # else an abort purges what was not sent yet
+        getattr(writer, finish)(30)
+    # Two, three aborted and a marker, three committed and a marker.
+    expected = {"read_committed": [0, 1, 6, 7, 8], "read_uncommitted": [*range(5), 6, 7, 8]}
+    for level, offsets in expected.items():
+        options = {"kafka.isolation.level": level, "kafka.group.id": f"{box.topic}-{level}"}
+        session = box.session(**options)
+        end = batch(session, {})
+        assert ranges(end) == {0: Range(0, 10)}
+        assert box.read(session, {}, end) == [(0, offset) for offset in offsets]
+    box.close()
+
+
+def test_open_transactions_are_waited_for(kafka: KafkaCluster) -> None:
+    box = Box(kafka)
+    box.produce(2, 0)
+    writer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": box.topic})
+    writer.init_transactions(30)
+    writer.begin_transaction()
+    writer.produce(box.topic, b"v", partition=0)
+    writer.flush(30)
+    session = box.session()
+    end = batch(session, {})
+    assert ranges(end) == {0: Range(0, 2)}
+    writer.commit_transaction(30)
+    assert ranges(batch(session, end)) == {0: Range(2, 4)}
+    box.close()
+
+
+def test_a_checkpoints_static_member_keeps_its_partitions(kafka: KafkaCluster) -> None:
+    """It goes away and comes back within its session: nobody else is given what it held."""
+    box = Box(kafka)
+    static = {"staticMembership": "true", "kafka.session.timeout.ms": "45000"}
+    first, other = box.session(**static), box.session(**static)
+    box.produce(5)
+    end = batch(first, {})
+
+    def share() -> bool:
+        first.latest(end, limited=True)
+        other.latest({}, limited=True)
+        return [len(one._member.holdings.held) for one in (first, other) if one._member] == [1, 1]
+
+    wait_until(share, "the two do not share the topic")
+    box.produce(1)
+    ours, theirs = batch(first, end), batch(other, {})
+    first.latest(ours, limited=True)
+    before, report = box.members(), other.report()
+    assert before.keys() == {f"kafka_coop-{one['id']}" for one in (ours, theirs)}
+    first.close()
+    box.produce(1)
+    back = batch(box.session(**static), ours)
+    assert back["id"] == ours["id"]
+    assert ranges(back).keys() == ranges(ours).keys()
+    assert box.members() == before
+    assert report is not None
+    assert (other.report() or {})["rebalances"] == report["rebalances"]
+    box.close()
+
+
+def test_a_pattern_leaves_the_brokers_own_topics_alone(kafka: KafkaCluster) -> None:
+    """What is there now would else be there for ever: the group assigns them to nobody."""
+    box = Box(kafka)
+    box.produce(2)
+    box.session().latest({}, limited=True)  # from here on there is __consumer_offsets
+    given = {"subscribePattern": f"__.*|{box.topic}", "kafka.group.id": f"{box.topic}-pattern"}
+    session = box.session(**given, subscribe=None)
+    session.aim_at_what_is_there()
+    end = batch(session, {})
+    assert ranges(end) == {0: Range(0, 2), 1: Range(0, 2)}
+    assert session.latest(end, limited=True) == end
+    assert {of.topic for of in session._targets or ()} == {box.topic}
+    box.close()
+
+
+def test_topics_that_a_pattern_matches_later_are_read_from_their_beginning(
+    kafka: KafkaCluster,
+) -> None:
+    box = Box(kafka)
+    given = {
+        "subscribePattern": f"{box.topic}.*",
+        "startingOffsets": "latest",
+        "kafka.topic.metadata.refresh.interval.ms": "500",
+    }
+    session = box.session(**given, subscribe=None)
+    assert session.latest({}, limited=True) == {}
+    later = f"{box.topic}-later"
+    kafka.create_topic(later, partitions=1)
+    box.produce_to(later, 3)
+    end = batch(session, {})
+    assert end["tps"][f"{later}:0"][0] == 0
+    box.close()
+
+
+def test_brokers_that_are_away_are_told_by_their_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    away = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.log_level": "0"}
+    session = Session(stream_options({**away, "kafka.group.id": "g", "subscribe": "a"}))
+    monkeypatch.setattr(session._logs, "_timeout", 0.5)
+    with pytest.raises(MembershipError, match=r"kafka\.bootstrap\.servers=127\.0\.0\.1:1 "):
+        session.latest({}, limited=True)
+
+
+@pytest.mark.parametrize("option", ["startingOffsets", "startingOffsetsByTimestamp"])
+def test_a_start_that_names_what_is_not_read_is_told(box: Box, option: str) -> None:
+    text = json.dumps({box.topic: {"0": 0, "1": 0, "2": 0}, "misspelt": {"0": 0}})
+    with pytest.raises(OptionError, match=rf"{option}: names misspelt:0, session-[\d-]+:2, which"):
+        box.session(**{option: text}).latest({}, limited=True)
+
+
+def test_a_checkpoint_of_another_source_is_told(box: Box) -> None:
+    with pytest.raises(CheckpointError, match="checkpointLocation"):
+        box.session().latest({box.topic: {"0": 3}}, limited=True)
 
 
 def test_unknown_topics_are_told(box: Box) -> None:

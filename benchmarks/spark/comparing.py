@@ -1,0 +1,96 @@
+"""Ours beside the built-in source, in turns: medians, ratios, and whether the goals were met."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from benchmarks.spark.contestants import Contestant, in_turns
+
+WHAT = ("all", "limited", "latency", "idle")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """What a figure has to be: of ours alone, or in ratio to the built-in's."""
+
+    least_ratio: float | None = None
+    most_ratio: float | None = None
+    most: float | None = None
+
+    def __str__(self) -> str:
+        if self.least_ratio is not None:
+            return f"ratio ≥ {self.least_ratio:g}"
+        return f"ratio ≤ {self.most_ratio:g}" if self.most_ratio is not None else f"< {self.most:g}"
+
+    def is_met(self, ours: float, ratio: float | None) -> bool | None:
+        """None: it can't be told, the built-in source having no figure."""
+        if self.most is not None:
+            return ours < self.most
+        if ratio is None:
+            return None
+        if self.least_ratio is not None:
+            return ratio >= self.least_ratio
+        return self.most_ratio is not None and ratio <= self.most_ratio
+
+
+FIGURES: Mapping[str, Mapping[str, Goal | None]] = {
+    "all": {"rows_per_second": Goal(least_ratio=1.5)},
+    "limited": {"rows_per_second": Goal(least_ratio=1.5)},
+    "latency": {"least_ms": Goal(most_ratio=1.2), "median_ms": None},
+    "idle": {"cores": Goal(most=0.03)},
+}
+"""Of each measurement, what it says, and the goal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounds:
+    """Of one measurement: pairs that were taken one after the other, or ours alone."""
+
+    what: str
+    ours: Sequence[Mapping[str, Any]]
+    theirs: Sequence[Mapping[str, Any]]
+
+    def ratios(self, figure: str) -> list[float]:
+        """Ours to theirs, pair by pair: a busy minute of the machine is in both."""
+        pairs = zip(self.ours, self.theirs, strict=bool(self.theirs))
+        return [a[figure] / b[figure] for a, b in pairs if b[figure]]
+
+
+def take(
+    what: str, contestants: Sequence[Contestant], rounds: int, servers: str, topic: str
+) -> Rounds:
+    """One measurement, in turns."""
+    ours, *others = in_turns(what, contestants, rounds, servers, topic)
+    return Rounds(what=what, ours=ours, theirs=others[0] if others else [])
+
+
+def versions(rounds: Sequence[Rounds]) -> str:
+    """Which PySpark each one ran on."""
+    ours = sorted({run["spark"] for one in rounds for run in one.ours})
+    theirs = sorted({run["spark"] for one in rounds for run in one.theirs})
+    beside = f", the built-in source on PySpark {', '.join(theirs)}" if theirs else ""
+    return f"Ours on PySpark {', '.join(ours)}{beside}."
+
+
+def table(rounds: Sequence[Rounds]) -> Iterator[str]:
+    """Markdown: medians, and the median of the pairs' ratios with the least and the most."""
+    yield "| | figure | ours | built-in | ours to built-in: median (least, most) | goal | |"
+    yield "|---|---|---|---|---|---|---|"
+    for one in rounds:
+        for figure, goal in FIGURES[one.what].items():
+            ours = median(run[figure] for run in one.ours)
+            theirs = _number(median(run[figure] for run in one.theirs)) if one.theirs else ""
+            ratios = one.ratios(figure)
+            ratio = median(ratios) if ratios else None
+            shown = f"{ratio:.2f} ({min(ratios):.2f}, {max(ratios):.2f})" if ratio else ""
+            met = None if goal is None else goal.is_met(ours, ratio)
+            verdict = {None: "", True: "met", False: "missed"}[met]
+            cells = [one.what, figure, _number(ours), theirs, shown, str(goal or ""), verdict]
+            yield f"| {' | '.join(cells)} |"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.4g}"

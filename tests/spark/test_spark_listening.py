@@ -1,0 +1,152 @@
+"""The listener and `drain`, told of queries that are stand-ins."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, Histogram
+
+import kafka_coop.spark
+from kafka_coop.spark.latency import RebalanceLatency
+from kafka_coop.spark.listening import GroupListener
+from kafka_coop.spark.offsets import Range, SourceOffset
+from kafka_coop.spark.rendezvous import Rendezvous
+from kafka_coop.types import TopicPartition
+
+SOON = timedelta(milliseconds=1)
+
+
+def source(topic: str, *, lag: int, id_: str = "abc") -> Any:
+    """One that has read five records of partition 0."""
+    ranges = {TopicPartition(topic, 0): Range(0, 5)}
+    end = SourceOffset(group="g", id=id_, run="r", topics={topic: 1}, ranges=ranges)
+    report = {
+        "id": id_,
+        "group": "g",
+        "tps": {f"{topic}:0": 5 + lag},
+        "rebalances": 3,
+        "lastRebalanceMs": 70,
+        "lastHandoverMs": 40,
+    }
+    return SimpleNamespace(endOffset=json.dumps(end.to_json()), latestOffset=json.dumps(report))
+
+
+def progress(*sources: Any, stateful: bool = False) -> Any:
+    operators = ["a join"] if stateful else []
+    about = SimpleNamespace(id="q", name="etl", sources=sources, stateOperators=operators)
+    return SimpleNamespace(progress=about)
+
+
+def value(registry: CollectorRegistry, name: str, *topic: str) -> float | None:
+    labels = {"query": "etl", "group": "g"}
+    if topic:
+        labels |= {"topic": topic[0], "partition": "0"}
+    return registry.get_sample_value(f"kafka_coop_spark_{name}", labels)
+
+
+def test_lag_and_rebalances_of_all_of_a_querys_sources_are_shown() -> None:
+    registry = CollectorRegistry()
+    listener = GroupListener(registry)
+    listener.onQueryProgress(progress(source("a", lag=7), source("b", lag=2)))
+    assert [value(registry, "lag", topic) for topic in ("a", "b")] == [7, 2]
+    assert value(registry, "rebalances") == 3
+    assert value(registry, "rebalance_latency_seconds") == 0.07
+    assert value(registry, "handover_seconds") == 0.04
+
+
+def test_what_was_handed_over_and_what_ended_is_shown_no_more() -> None:
+    registry = CollectorRegistry()
+    listener = GroupListener(registry)
+    listener.onQueryProgress(progress(source("a", lag=7), source("b", lag=2)))
+    listener.onQueryProgress(progress(source("b", lag=1)))
+    assert [value(registry, "lag", topic) for topic in ("a", "b")] == [None, 1]
+    listener.onQueryTerminated(SimpleNamespace(id="q"))
+    listener.onQueryTerminated(SimpleNamespace(id="unheard of"))
+    left = [sample for family in registry.collect() for sample in family.samples]
+    assert left == []
+
+
+def test_a_query_that_keeps_state_is_marked() -> None:
+    rendezvous = Rendezvous("abc")
+    rendezvous.clear()
+    listener = GroupListener(CollectorRegistry())
+    listener.onQueryProgress(progress(source("a", lag=0)))
+    assert not rendezvous.is_stateful()
+    listener.onQueryProgress(progress(source("a", lag=0), stateful=True))
+    assert rendezvous.is_stateful()
+    rendezvous.clear()
+
+
+def test_the_last_rebalances_are_what_came_since_the_last_look() -> None:
+    registry = CollectorRegistry()
+    name, labels = "kafka_coop_rebalance_latency_seconds", ("group", "client_id")
+    histogram = Histogram(name, "…", labels, registry=registry)
+    latency = RebalanceLatency(registry, "g")
+    assert latency.last() == timedelta(0)
+    histogram.labels("g", "c").observe(4.0)
+    histogram.labels("another", "c").observe(9.0)
+    assert latency.last() == timedelta(seconds=4)
+    assert latency.last() == timedelta(seconds=4)
+    for seconds in (1.0, 2.0):
+        histogram.labels("g", "c").observe(seconds)
+    assert latency.last() == timedelta(seconds=1.5)
+
+
+class Query:
+    """Of a source that never answers."""
+
+    id = "a query"
+    isActive = True  # noqa: N815  # Spark's name
+
+    def __init__(self, *sources: Any) -> None:
+        self.lastProgress = SimpleNamespace(sources=sources) if sources else None
+        self.stopped = False
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+def test_a_query_that_does_not_end_its_batch_goes_on() -> None:
+    query = Query(source("a", lag=0))
+    with pytest.raises(TimeoutError, match="did not end its batch"):
+        kafka_coop.spark.drain(query, SOON)
+    assert not query.stopped
+    assert not Rendezvous("abc").is_asked()
+
+
+def test_a_query_that_tells_nothing_goes_on() -> None:
+    query = Query()
+    with pytest.raises(TimeoutError, match="made no progress"):
+        kafka_coop.spark.drain(query, SOON)
+    assert not query.stopped
+
+
+def test_other_sources_queries_cant_be_drained() -> None:
+    query = Query(SimpleNamespace(endOffset="7", latestOffset=None))
+    with pytest.raises(ValueError, match="does not read from kafka_coop"):
+        kafka_coop.spark.drain(query)
+
+
+@pytest.mark.parametrize("missing", ["pyspark", "pyarrow"])
+def test_a_missing_extra_is_told_with_what_to_install(
+    missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name: None if name == missing else find(name)
+    )
+    with pytest.raises(ImportError, match=rf"needs {missing}: .*kafka-coop\[spark\]"):
+        kafka_coop.spark.register(SimpleNamespace())  # type: ignore[arg-type]  # not reached
+    with pytest.raises(ImportError, match=rf"needs {missing}: "):
+        kafka_coop.spark.drain(Query())
+
+
+def test_an_older_pyspark_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark.__version__", "4.1.4")
+    with pytest.raises(ImportError, match=r"needs PySpark 4\.2 or newer.*4\.1\.4.*pip install"):
+        kafka_coop.spark.register(SimpleNamespace())  # type: ignore[arg-type]  # not reached
