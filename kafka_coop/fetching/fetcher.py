@@ -356,6 +356,7 @@ class Fetcher(Queries):
                 raise
             # Added a moment ago, and librdkafka has yet to start it.
             self._consumer.incremental_unassign(native)
+            self._wait_until_stopped(native)
             self._consumer.incremental_assign(native)
         self._ledger.invalidate()
 
@@ -431,9 +432,14 @@ class Fetcher(Queries):
         self._buffer.set_aside(partitions)
         self._native = native_partitions(self._running() - partitions)
         self._ledger.invalidate()
-        # Stopping is asynchronous, and until it is done the old position shows: a partition
-        # added again would seem to be where it was. Pausing goes through the same queue of
-        # the partition and waits for its turn. Its flag outlives an assignment.
+        self._wait_until_stopped(native)
+
+    def _wait_until_stopped(self, native: list[confluent_kafka.TopicPartition]) -> None:
+        """After an unassign, which is asynchronous: until it is done the old position shows.
+
+        A partition added again would seem to be where it was. Pausing goes through the same queue
+        of the partition and waits for its turn. Its flag outlives an assignment.
+        """
         self._consumer.pause(native)
         self._consumer.resume(native)
 
