@@ -59,10 +59,10 @@ def main() -> None:
 
 def peculiar(how: str, consumer: CoopConsumer) -> None:
     """What programs do that their watchdog must not take for their end."""
-    if how == "poll":
+    if how in ("poll", "blocked", "consume"):
         return
     while not consumer.assignment():
-        consumer.poll(0.02)
+        say_records([consumer.poll(0.02)])
     match how:
         case "fork" if os.fork() == 0:
             os.read(0, 1)  # not sys.stdin, whose lock another thread held at the fork
@@ -87,13 +87,13 @@ def step(consumer: CoopConsumer, how: str) -> None:
             # No call in between: a Ctrl-C that strikes now finds them in this program's hands.
             messages += consumer.consume(1000)
     say_records(messages)
+    messages.clear()
 
 
 def say_records(messages: list[Message | None]) -> None:
     for message in messages:
         if message is not None and message.error() is None:
             say("record", message.topic(), message.partition(), message.offset())
-    _consumed.clear()
 
 
 if __name__ == "__main__":
