@@ -102,6 +102,7 @@ class CoopConsumer(Closeable):
             client_id=self._config.client_id,
             registry=registry,
             snapshot=self._snapshot,
+            max_poll_interval=self._config.rebalance_timeout,
             clock=clock.now,
         )
         undo.callback(self._metrics.close)

@@ -62,11 +62,13 @@ class MemberMetrics:
         client_id: str,
         registry: CollectorRegistry | None = None,
         snapshot: SnapshotProvider | None = None,
+        max_poll_interval: timedelta | None = None,
         clock: Clock = time.monotonic,
         wall_clock: Clock = time.time,
     ) -> None:
         self.polls = PollClock()
         self._snapshot = snapshot
+        self._poll_limit = max_poll_interval
         self._clock = clock
         self._wall_clock = wall_clock
         self._owned: tuple[Partitions, float | None] = (NO_PARTITIONS, None)
@@ -219,6 +221,7 @@ class MemberMetrics:
             last_heartbeat=moment(self._last_heartbeat),
             last_poll=moment(polls.last),
             polls=polls,
+            poll_limit=None if self._poll_limit is None else self._poll_limit.total_seconds(),
             snapshot=snapshot,
             plan=None if self._plan is None else self._plan[0],
             librdkafka=self.librdkafka.latest,

@@ -78,6 +78,7 @@ class MemberReading:
     last_heartbeat: float | None = None
     last_poll: float | None = None
     polls: PollReading
+    poll_limit: float | None = None
     snapshot: MemberSnapshot | None = None
     plan: PlanFigures | None = None
     librdkafka: Statistics | None = None
@@ -132,6 +133,11 @@ _GAUGES: Final[tuple[tuple[str, str, Callable[[MemberReading], float | None]], .
         "last_poll_timestamp_seconds",
         "When the application was last inside poll().",
         lambda m: m.last_poll,
+    ),
+    (
+        "poll_interval_limit_seconds",
+        "max.poll.interval.ms: without a poll for so long the member loses its partitions.",
+        lambda m: m.poll_limit,
     ),
     (
         "poll_interval_max_seconds",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -45,6 +46,7 @@ class Bench:
             client_id=client_id,
             registry=self.registry,
             snapshot=snapshot,
+            max_poll_interval=timedelta(minutes=5),
             clock=lambda: self.clocks.steady,
             wall_clock=lambda: self.clocks.wall,
         )

@@ -128,6 +128,7 @@ def test_as_prometheus_sees_it() -> None:
     assert bench.value("kafka_coop_poll_interval_seconds_sum") == 7
     assert bench.value("kafka_coop_poll_interval_seconds_count") == 2
     assert bench.value("kafka_coop_poll_interval_max_seconds") == 4
+    assert bench.value("kafka_coop_poll_interval_limit_seconds") == 300
     assert bench.value("kafka_coop_poll_idle_seconds_total") == 3.5
     last = bench.value("kafka_coop_last_poll_timestamp_seconds")
     assert last is not None

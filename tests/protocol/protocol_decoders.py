@@ -20,7 +20,7 @@ from kafka_coop.errors import MalformedDataError
 from kafka_coop.fetching.group_metadata import decode_group_metadata, encode_group_metadata
 from kafka_coop.leader import run_assignor
 from kafka_coop.protocol.assignment import decode_assignment, encode_assignment
-from kafka_coop.protocol.group_decoding import decode_group
+from kafka_coop.protocol.group_decoding import decode_group, decode_in_step
 from kafka_coop.protocol.marks import AssignmentMarks, SubscriptionMarks, append_marks, split_marks
 from kafka_coop.protocol.requests import decode_response
 from kafka_coop.protocol.subscription import decode_subscription, decode_topics, encode_subscription
@@ -147,15 +147,16 @@ def _strings(data: bytes) -> None:
 
 
 def _group(inputs: Sequence[bytes]) -> list[bool]:
-    """A group reads as its members do alone."""
-    group, errors = decode_group({f"m{i}": data for i, data in enumerate(inputs)})
-    for i, data in enumerate(inputs):
-        member = f"m{i}"
-        try:
-            assert group[member] == decode_subscription(data)
-            assert member not in errors
-        except MalformedDataError:
-            assert member in errors
+    """A group reads as its members do alone, whatever its size."""
+    members = {f"m{i}": data for i, data in enumerate(inputs)}
+    for decode in (decode_group, decode_in_step):
+        group, errors = decode(members)
+        for member, data in members.items():
+            try:
+                assert group[member] == decode_subscription(data)
+                assert member not in errors
+            except MalformedDataError:
+                assert member in errors
     return [f"m{i}" not in errors for i in range(len(inputs))]
 
 

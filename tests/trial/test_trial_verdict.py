@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,18 @@ def test_who_was_evicted_does_not_know_yet(end: str) -> None:
 def test_the_evicted_one_must_not_take_what_another_has_and_keeps() -> None:
     found = verdict(told("A 4 0", "L 9 0"), told("A 1 0", "V 8 0"))
     assert [o.second.member for o in found.overlaps] == ["a"]
+
+
+def _in_generation(number: int, events: list[Event]) -> list[Event]:
+    return [replace(event, generation=number) for event in events]
+
+
+def test_who_was_stopped_before_it_heard_of_its_assignment_hears_of_both_ends() -> None:
+    """Of a later generation's owner it took nothing, unless it has processed something."""
+    owner = _in_generation(26, told("A 1 0", "V 8 0"))
+    assert not verdict(_in_generation(25, told("A 4 0", "L 5 0")), owner).overlaps
+    assert verdict(_in_generation(25, told("A 4 0", "R 4 0 0", "L 5 0")), owner).overlaps
+    assert verdict(_in_generation(27, told("A 4 0", "L 5 0")), owner).overlaps
 
 
 def test_a_zombies_record_is_late() -> None:

@@ -18,6 +18,7 @@ class Tenure:
         fenced: It ended by on_lost, by a kill or in a suspension: the group had gone on before
             this member knew, and its last moments are not ownership.
         generation: In which it began.
+        records: How many it processed.
     """
 
     member: str
@@ -26,6 +27,17 @@ class Tenure:
     end: int
     fenced: bool
     generation: int
+    records: int = 0
+
+    def excludes(self, later: Tenure) -> bool:
+        """Whether another that began later must not have begun yet.
+
+        One that was heard of too late to be one is no crime: a member that is stopped between the
+        group's answer and on_assign hears of both ends when it goes on. Then the group gave the
+        partition to this one in a later generation, and the other has processed nothing.
+        """
+        over = later.fenced and not later.records and later.generation < self.generation
+        return later.start < self.end and later.member != self.member and not over
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,36 +129,53 @@ def judge(
 
 def tenures(member: str, events: Sequence[Event], killed: Mapping[str, int]) -> list[Tenure]:
     """What a member owned, by its callbacks."""
-    open_: dict[int, Event] = {}
-    done = []
+    book = _Book(member)
+    for event in events:
+        for partition in event.partitions:
+            book.enter(event, partition)
+        if event.kind == "X":
+            book.end_all(event.at, fenced=False)
+    last = killed.get(member, events[-1].at if events else 0)
+    book.end_all(last, fenced=member in killed)
+    return book.done
 
-    def end(partition: int, at: int, *, fenced: bool) -> None:
-        if (begun := open_.pop(partition, None)) is not None:
-            done.append(
+
+class _Book:
+    """One member's tenures, those that are over and those under way."""
+
+    def __init__(self, member: str) -> None:
+        self.done: list[Tenure] = []
+        self._member = member
+        self._open: dict[int, Event] = {}
+        self._records: dict[int, int] = {}
+
+    def enter(self, event: Event, partition: int) -> None:
+        if event.kind == "A":
+            self._end(partition, event.at, fenced=False)
+            self._open[partition] = event
+        elif event.kind in "VL":
+            self._end(partition, event.at, fenced=event.kind == "L")
+        elif event.kind == "R":
+            self._records[partition] = self._records.get(partition, 0) + 1
+
+    def end_all(self, at: int, *, fenced: bool) -> None:
+        for partition in tuple(self._open):
+            self._end(partition, at, fenced=fenced)
+
+    def _end(self, partition: int, at: int, *, fenced: bool) -> None:
+        records = self._records.pop(partition, 0)
+        if (begun := self._open.pop(partition, None)) is not None:
+            self.done.append(
                 Tenure(
-                    member=member,
+                    member=self._member,
                     partition=partition,
                     start=begun.at,
                     end=at,
                     fenced=fenced,
                     generation=begun.generation,
+                    records=records,
                 )
             )
-
-    for event in events:
-        for partition in event.partitions:
-            if event.kind == "A":
-                end(partition, event.at, fenced=False)
-                open_[partition] = event
-            elif event.kind in "VL":
-                end(partition, event.at, fenced=event.kind == "L")
-        if event.kind == "X":
-            for partition in tuple(open_):
-                end(partition, event.at, fenced=False)
-    last = killed.get(member, events[-1].at if events else 0)
-    for partition in tuple(open_):
-        end(partition, last, fenced=member in killed)
-    return done
 
 
 def _by_partition(held: Sequence[Tenure]) -> list[list[Tenure]]:
@@ -162,7 +191,7 @@ def _overlaps(held: Sequence[Tenure]) -> list[Overlap]:
     for line in _by_partition(held):
         latest: Tenure | None = None
         for tenure in line:
-            if latest is not None and tenure.start < latest.end and tenure.member != latest.member:
+            if latest is not None and latest.excludes(tenure):
                 found.append(Overlap(first=latest, second=tenure))
             if not tenure.fenced and (latest is None or tenure.end > latest.end):
                 latest = tenure
