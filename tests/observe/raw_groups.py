@@ -26,7 +26,11 @@ def connect_group(servers: str, group: str) -> Iterator[None]:
     protocol = importlib.import_module("kio.schema.join_group.v5.request").JoinGroupRequestProtocol
     member = ""
     with _connected(servers) as wire:
-        for _ in range(2):  # the first answer is the member's id (KIP-394)
+
+        def joined() -> bool:
+            """First a broker makes its coordinator, then the member's id (KIP-394)."""
+            nonlocal member
+            _ask(wire, "find_coordinator", 1, key=group, key_type=0)
             answer = _ask(
                 wire,
                 "join_group",
@@ -40,7 +44,9 @@ def connect_group(servers: str, group: str) -> Iterator[None]:
                 protocols=(protocol(name="default", metadata=b"x"),),
             )
             member = answer.member_id
-        assert answer.error_code == 0
+            return bool(answer.error_code == 0)
+
+        wait_until(joined, "the broker takes no member of Kafka Connect")
         yield
         left = _ask(wire, "leave_group", 1, group_id=group, member_id=member)
         assert left.error_code == 0
