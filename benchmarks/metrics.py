@@ -39,6 +39,7 @@ from itertools import count
 
 from benchmarks.consume import produce
 from benchmarks.metrics_member import IN_THE_LOG
+from benchmarks.metrics_parts import Cost
 from kafka_coop.testing import EmbeddedKafka
 
 GOAL = 0.02
@@ -49,17 +50,6 @@ ROUNDS = 3
 ROUND_SECONDS = 5.0
 SIDES = ("with", "without", "control")
 WARM_UP = IN_THE_LOG
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cpu:
-    """CPU seconds since the process began."""
-
-    thread: float
-    process: float
-
-    def since(self, earlier: Cpu) -> Cpu:
-        return Cpu(thread=self.thread - earlier.thread, process=self.process - earlier.process)
 
 
 class Member:
@@ -76,11 +66,11 @@ class Member:
         self.port = int(self._heard())
         self.cpu = self.read(WARM_UP)
 
-    def read(self, records: int) -> Cpu:
+    def read(self, records: int) -> Cost:
         assert self._process.stdin is not None
         print(records, file=self._process.stdin, flush=True)
         thread, process = self._heard().split()
-        self.cpu = Cpu(thread=float(thread), process=float(process))
+        self.cpu = Cost(thread=float(thread), process=float(process))
         return self.cpu
 
     def close(self) -> None:
@@ -105,7 +95,7 @@ def scrape(port: int) -> None:
 class Round:
     """What each side used for `records`."""
 
-    cpu: dict[str, Cpu]
+    cpu: dict[str, Cost]
     records: int
 
 
@@ -123,7 +113,7 @@ def one_round(members: dict[str, Member]) -> Round:
         if time.monotonic() >= ends and turns * PIECE % IN_THE_LOG == 0:
             break
     scraping.join()
-    cpu = {side: member.cpu.since(before[side]) for side, member in members.items()}
+    cpu = {side: member.cpu - before[side] for side, member in members.items()}
     return Round(cpu=cpu, records=turns * PIECE)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,13 +86,12 @@ def steps(
 
 
 def print_steps(console: Console, made: Sequence[Step]) -> None:
-    """Prints a table for each step, folded to the terminal; in a pipe or file, lines are whole."""
-    width = console.width if console.is_terminal or "COLUMNS" in os.environ else None
+    """Prints a table for each step, folded to the console's width."""
     for number, step in enumerate(made):
         if number:
             console.print()
         console.print(Text(f"If {step.what}", style="bold"), soft_wrap=True)
-        console.print(Text(table(step.plan, width)), soft_wrap=True)
+        console.print(Text(table(step.plan, console.width)), soft_wrap=True)
 
 
 def draw(made: Sequence[Step], file: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from kafka_coop.planning.table import shown
+from kafka_coop.terminal import PipeConsole
 from kafka_coop.types import Partitions
 
 NARROW: Final = 72
@@ -19,18 +20,12 @@ _WHOLE: Final = 10_000
 """Columns of what is no terminal."""
 
 
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        """Leaves it to `guard`: rich would end the process with status 1."""
-        raise BrokenPipeError
-
-
 def make_console(*, stderr: bool = False) -> Console:
     """A console that invents nothing: no emoji, no guessed colours. It honours NO_COLOR.
 
     In a pipe or file, lines are whole: what is folded can't be searched for.
     """
-    console = _Console(stderr=stderr, highlight=False, emoji=False, markup=False)
+    console = PipeConsole(stderr=stderr, highlight=False, emoji=False, markup=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _WHOLE
     return console

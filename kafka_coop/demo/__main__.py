@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
-from typing import Final, NoReturn
+from typing import Final
 
 from rich.console import Console
 from rich.text import Text
@@ -26,6 +26,7 @@ from kafka_coop.demo.publisher import Publisher, PublishingError
 from kafka_coop.demo.results import Outcome, delays_table, metrics_table, outcome, verdict_lines
 from kafka_coop.demo.scenario import PlayFailedError, Scenario
 from kafka_coop.demo.screen import Screen
+from kafka_coop.terminal import PIPE_CLOSED, PipeConsole
 from kafka_coop.testing.embedded import EmbeddedKafka, EmbeddedKafkaError
 
 _TOPIC: Final = "flights"
@@ -36,8 +37,6 @@ _GATHERING: Final = timedelta(seconds=1)
 
 _WIDE_ENOUGH_FOR_NAMES: Final = 60
 _INTERRUPTED: Final = 128 + signal.SIGINT
-_PIPE_CLOSED: Final = 141
-"""What a shell says of SIGPIPE."""
 
 _INTRODUCTION: Final = """\
 kafka_coop: {flights:,} flights that left New York City in 2013, keyed by aircraft, are published \
@@ -49,19 +48,12 @@ each rebalance with its phases. This broker collects the members of every rebala
 partitions that stay are read all the while. At the end every offset is accounted for."""
 
 
-class _Console(Console):
-    """rich's own ends the process with status 1 when the reader goes away."""
-
-    def on_broken_pipe(self) -> NoReturn:
-        raise BrokenPipeError
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the demo. Returns its exit status."""
     given = _parse(arguments)
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGHUP, _interrupt)
-    console = _Console()
+    console = PipeConsole()
     try:
         return 0 if _run(console, given.flights, given.seconds) else 1
     except KeyboardInterrupt:
@@ -69,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _INTERRUPTED
     except BrokenPipeError:  # the reader, `head` perhaps, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _PIPE_CLOSED
+        return PIPE_CLOSED
     except (DatasetUnavailableError, PlayFailedError, PublishingError, EmbeddedKafkaError) as error:
         console.print(Text(f"FAILED: {error}", style="bold red"))
         return 1

@@ -10,12 +10,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kafka_coop.closeable import Closeable
 from kafka_coop.demo.flights import Flight
 
 ENTRY: Final = np.dtype(
@@ -51,7 +51,7 @@ def encode_entry(partition: int, offset: int, flight: Flight) -> bytes:
     )
 
 
-class Journal:
+class Journal(Closeable):
     """Appends entries to a file."""
 
     def __init__(self, path: Path) -> None:
@@ -62,15 +62,8 @@ class Journal:
         self._file.write(b"".join(entries))
         self._file.flush()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Closes the file. A second call does nothing."""
         self._file.close()
 
 

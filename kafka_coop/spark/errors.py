@@ -42,3 +42,11 @@ class DataLossError(SparkSourceError):
 
 class MembershipError(SparkSourceError):
     """The group, or the brokers, did not do their part in time."""
+
+
+def no_answer(servers: str, why: str) -> str:
+    """What to say where no broker answers, reading or writing."""
+    return (
+        f"no answer from option kafka.bootstrap.servers={servers} ({why}): check hosts and ports, "
+        "kafka.security.protocol and what it needs"
+    )

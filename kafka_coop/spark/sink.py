@@ -37,7 +37,7 @@ from pyspark.sql.types import (
 )
 
 from kafka_coop.config.known import KNOWN, closest
-from kafka_coop.spark.errors import OptionError, SparkSourceError
+from kafka_coop.spark.errors import OptionError, SparkSourceError, no_answer
 from kafka_coop.spark.options import PREFIX, SinkOptions
 
 _DEFAULTS: Final = {"enable.idempotence": "true", "linger.ms": "20", "compression.type": "lz4"}
@@ -191,9 +191,7 @@ def _topic_error(producer: Producer, topic: str, options: SinkOptions) -> KafkaE
         metadata = producer.list_topics(topic, timeout=_METADATA_TIMEOUT)
     except KafkaException as error:
         raise SinkError(
-            f"no answer from option kafka.bootstrap.servers={options.kafka['bootstrap.servers']} "
-            f"({error.args[0].str()}): check hosts and ports, kafka.security.protocol and what it "
-            "needs"
+            no_answer(options.kafka["bootstrap.servers"], error.args[0].str())
         ) from None
     problem: KafkaError | None = metadata.topics[topic].error
     return problem

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException
 
 from kafka_coop.fetching.log_offsets import LogOffsets
 from kafka_coop.fetching.ranges import OffsetsGoneError, RangeFetcher
-from kafka_coop.spark.errors import MembershipError, OptionError
+from kafka_coop.spark.errors import MembershipError, OptionError, no_answer
 from kafka_coop.spark.option_values import EARLIEST, LATEST, Boundary
 from kafka_coop.spark.options import ReadOptions
 from kafka_coop.types import TopicPartition
@@ -113,9 +113,7 @@ def wanted_topics(options: ReadOptions, logs: LogOffsets) -> dict[str, int]:
         counts = logs.partition_counts({*options.topics, *assigned}, options.pattern)
     except KafkaException as error:
         raise MembershipError(
-            f"no answer from option kafka.bootstrap.servers={options.kafka['bootstrap.servers']} "
-            f"({error.args[0].str()}): check hosts and ports, kafka.security.protocol and what it "
-            "needs"
+            no_answer(options.kafka["bootstrap.servers"], error.args[0].str())
         ) from None
     for option, names in (("subscribe", options.topics), ("assign", sorted(assigned))):
         if missing := [name for name in names if name not in counts]:

@@ -112,6 +112,16 @@ def tasks(session: Session, start: Offset, end: Offset) -> dict[int, Range]:
     return {task.of.partition: task.span for task in session.tasks(start, end)}
 
 
+def five_committed(box: Box) -> Offset:
+    """The end of a first query's one batch, five records, which it has committed."""
+    first = box.session()
+    box.produce(5)
+    end = batch(first, {})
+    first.latest(end, limited=True)
+    first.close()
+    return end
+
+
 def batch(session: Session, start: Offset) -> Offset:
     """The next batch that has something to read."""
     deadline = time.monotonic() + 30
@@ -215,11 +225,7 @@ def test_a_replay_leaves_out_what_another_has_taken_over(box: Box) -> None:
 def test_the_groups_offsets_can_be_reset(kafka: KafkaCluster) -> None:
     """On a real broker: librdkafka's mock takes no commit of a group that once had members."""
     box = Box(kafka)
-    first = box.session()
-    box.produce(5)
-    end = batch(first, {})
-    first.latest(end, limited=True)
-    first.close()
+    end = five_committed(box)
     operator = confluent_kafka.Consumer(
         {"bootstrap.servers": kafka.bootstrap_servers, "group.id": f"group-{box.topic}"}
     )
@@ -311,11 +317,7 @@ def test_a_log_that_ends_before_the_position_is_told(box: Box) -> None:
 def test_what_fell_off_the_log_is_told_before_a_task_starts(kafka: KafkaCluster) -> None:
     """The query was away for longer than the records are kept."""
     box = Box(kafka)
-    first = box.session()
-    box.produce(5)
-    end = batch(first, {})
-    first.latest(end, limited=True)
-    first.close()
+    end = five_committed(box)
     box.produce(5)
     box.delete_before(8)
     with pytest.raises(DataLossError, match=r"begins at 8.*failOnDataLoss"):

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from listening import is_served
 
 from kafka_coop.testing.broker_settings import free_ports
 from kafka_coop.testing.cluster import KafkaCluster, peek, wait_until
@@ -143,15 +144,6 @@ def _leaders(admin: AdminClient, topic: str) -> set[int]:
     return {p.leader for p in metadata.topics[topic].partitions.values()}
 
 
-def _is_served(servers: str) -> bool:
-    host, port = servers.split(":")
-    try:
-        socket.create_connection((host, int(port)), timeout=10).close()
-    except ConnectionRefusedError:
-        return False
-    return True
-
-
 def test_the_clients_listener_may_ask_for_credentials() -> None:
     users = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_ann="secret";'
     properties = {
@@ -215,9 +207,9 @@ class TestLifetime:
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             folder, servers = process.stdout.readline().split()
-            assert _is_served(servers)
+            assert is_served(servers)
             process.kill()
-        wait_until(lambda: not _is_served(servers), "the broker outlives who started it")
+        wait_until(lambda: not is_served(servers), "the broker outlives who started it")
         assert not Path(folder).exists()
 
     def test_a_cluster_needs_a_broker(self) -> None:

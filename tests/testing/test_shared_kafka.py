@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
+from listening import is_served
 
 from kafka_coop.testing.cluster import wait_until
 from kafka_coop.testing.container import ContainerKafka, ContainerKafkaError
@@ -21,15 +21,6 @@ from kafka_coop.testing.unavailable import KafkaUnavailableError
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).parents[2]
-
-
-def answers(servers: str) -> bool:
-    host, port = servers.split(":")
-    try:
-        socket.create_connection((host, int(port)), timeout=10).close()
-    except ConnectionRefusedError:
-        return False
-    return True
 
 
 def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -50,7 +41,7 @@ def test_users_share_it_and_the_last_one_ends_it(tmp_path: Path) -> None:
         with shared_kafka(tmp_path) as second:
             assert first.bootstrap_servers == second.bootstrap_servers
         first.create_topic("still-here")
-    wait_until(lambda: not answers(first.bootstrap_servers), "the keeper goes on")
+    wait_until(lambda: not is_served(first.bootstrap_servers), "the keeper goes on")
     assert not (tmp_path / "cluster.json").exists()
     # Who comes later has one of their own.
     with shared_kafka(tmp_path) as third:
@@ -68,7 +59,7 @@ def test_a_user_that_is_killed_is_a_user_that_left(tmp_path: Path) -> None:
     """)
     servers = python("-c", script).stdout.strip()
     assert servers
-    wait_until(lambda: not answers(servers), "the keeper goes on")
+    wait_until(lambda: not is_served(servers), "the keeper goes on")
 
 
 def test_a_keeper_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +106,7 @@ def test_the_workers_of_xdist_share_one(tmp_path: Path) -> None:
     said = run_pytest(tmp_path, test, "-n", "2", "--dist", "each")
     assert "2 passed" in said, said
     (servers,) = {(tmp_path / worker).read_text() for worker in ("gw0", "gw1")}
-    wait_until(lambda: not answers(servers), "the keeper goes on")
+    wait_until(lambda: not is_served(servers), "the keeper goes on")
 
 
 UNAVAILABLE = """
