@@ -284,7 +284,7 @@ class Joining(MemberCore):
             return self._retry_round(f"SyncGroup: {answer}", now, rediscover=True)
         if answer.error is not ErrorCode.none:
             return self._react(SYNC[answer.error], answer.error, "SyncGroup", now)
-        renewed = self._pulse.synced(self._sync_sent_at)
+        renewed = self._pulse.synced(self._sync_sent_at, now)
         self._joining_since = None
         self._begin_round(now).synced_at = now
         try:

@@ -54,6 +54,12 @@ IDLE_INTERVAL = 0.2
 """Seconds. Who has had no record for a while does not beat every 50 ms to learn of a leave: half
 a percent of a core, to take over sooner what is silent, too. An interval set by the user holds."""
 
+IN_STEP_UP_TO = 0.2
+"""Seconds. Members that beat this often do so at the same moments, counted from the answer to
+SyncGroup, which all get at once: a round waits for whoever hears of it last, and of four members
+that beat at any time the last does so after 4/5 of an interval, on average; in step after 1/2.
+Larger groups, whose interval is longer, must not fall upon the broker all at once."""
+
 FOLLOW_UP_INTERVAL = 0.010
 _FOLLOW_UP_SLOWDOWN = 0.1  # of the time since the announcement
 
@@ -79,6 +85,8 @@ class Pulse:
         self._unhurried = float("-inf")
         """The latest moment before which no round can have begun to wait for us."""
         self._synced = False
+        self._in_step_since: float | None = None
+        """When SyncGroup was last answered."""
         self._hurried = float("-inf")
         """When the last heartbeat was sent that found a round waiting for us, us in the group."""
         self._lease = float("-inf")
@@ -158,13 +166,14 @@ class Pulse:
         """The leader announced a follow-up round, and we shall not be who starts it."""
         self._announced_at = now
 
-    def synced(self, sent_at: float) -> tuple[Effect, ...]:
+    def synced(self, sent_at: float, now: float) -> tuple[Effect, ...]:
         """SyncGroup was answered: the next thing to wait for us is another round.
 
         It is no sign of life to the broker, which does not restart the session of a member
         that syncs after the leader has.
         """
         self._synced = True
+        self._in_step_since = now
         self._unhurried = max(self._unhurried, sent_at)
         return self._renew_lease()
 
@@ -249,14 +258,20 @@ class Pulse:
         """When the next beat is due; None: no beat is."""
         if self._identity is None or self._flying is not None:
             return None
-        return max(self._last_sent + self._interval(), self._not_before)
+        return max(self._next_beat(), self._not_before)
 
-    def _interval(self) -> float:
+    def _next_beat(self) -> float:
         ordinary = self._ordinary_interval()
-        if self._announced_at is None:
-            return ordinary
-        waited = self._last_sent - self._announced_at
-        return min(ordinary, max(FOLLOW_UP_INTERVAL, waited * _FOLLOW_UP_SLOWDOWN))
+        due = self._last_sent + ordinary
+        if self._announced_at is not None:
+            waited = self._last_sent - self._announced_at
+            hurried = max(FOLLOW_UP_INTERVAL, waited * _FOLLOW_UP_SLOWDOWN)
+            return min(due, self._last_sent + hurried)
+        since = self._in_step_since
+        if since is None or due <= since or ordinary > IN_STEP_UP_TO:
+            return due
+        # The beat of all that is nearest: no two of ours are closer than half an interval.
+        return since + round((due - since) / ordinary) * ordinary
 
     def _ordinary_interval(self) -> float:
         if self._idle() and self._settings.heartbeat_interval is None:

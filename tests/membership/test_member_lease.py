@@ -44,7 +44,7 @@ class PulseBox:
         self.pulse.start(identity, now, joining_since=joining_since, join_sent_at=sent_at)
 
     def sync(self, *, sent_at: float) -> None:
-        self._note(self.pulse.synced(sent_at))
+        self._note(self.pulse.synced(sent_at, sent_at))
 
     def beat(self, *, sent: float, answered: float, error: ErrorCode = ErrorCode.none) -> None:
         (request,) = self.pulse.beat(NODE, sent)

@@ -40,7 +40,7 @@ def hurried_beats(interval: float, session_timeout: float, until: float) -> list
     pulse = Pulse(settings, lambda: next(tokens))
     me = GroupMetadata(group_id="plan", generation=Generation(1), member_id=MemberId("m"))
     pulse.start(me, -interval, joining_since=-interval, join_sent_at=-interval)
-    pulse.synced(0.0)
+    pulse.synced(0.0, 0.0)
     pulse.announce(0.0)
     beats: list[float] = []
     while not beats or beats[-1] < until:

@@ -1,0 +1,111 @@
+"""When a member beats: a small group in step, a large one each at its own time."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import count, pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from member_box import NODE, settings
+
+from kafka_coop.membership.effects import SendHeartbeat
+from kafka_coop.membership.events import HeartbeatAnswered
+from kafka_coop.membership.pulse import IN_STEP_UP_TO, Pulse
+from kafka_coop.protocol.error_codes import ErrorCode
+from kafka_coop.protocol.messages import HeartbeatAcked
+from kafka_coop.types import Generation, GroupMetadata, MemberId
+
+ME = GroupMetadata(group_id="group", generation=Generation(1), member_id=MemberId("me"))
+SYNCED = 100.0
+
+
+def member(interval: float, *, began: float, synced: float = SYNCED) -> Pulse:
+    """Its first beat, `interval` after it joined, may come before the answer to SyncGroup."""
+    pulse = Pulse(settings(heartbeat_interval=None), count(1).__next__)
+    pulse.suggest(timedelta(seconds=interval))
+    pulse.start(ME, began, joining_since=began, join_sent_at=began)
+    while beat_by(pulse, synced):
+        pass
+    pulse.synced(began, synced)
+    return pulse
+
+
+def beat_by(pulse: Pulse, latest: float, *, late: float = 0.0) -> float | None:
+    """Sends the next beat, and has it answered at once; None: it is due after ``latest``."""
+    due = pulse.deadline()
+    assert due is not None
+    if due > latest:
+        return None
+    (sent,) = pulse.beat(NODE, due + late)
+    assert isinstance(sent, SendHeartbeat)
+    answer = HeartbeatAnswered(token=sent.token, answer=HeartbeatAcked(error=ErrorCode.none))
+    pulse.answered(answer, due + late)
+    return due
+
+
+def beats(pulse: Pulse, until: float, *, late: float = 0.0) -> list[float]:
+    """When they were due; each is sent ``late`` seconds after."""
+    found = []
+    while (due := beat_by(pulse, until, late=late)) is not None:
+        found.append(due)
+    return found
+
+
+ages = st.floats(0.001, 3.0)
+intervals = st.floats(0.02, IN_STEP_UP_TO)
+
+
+@given(ages, ages, intervals, st.floats(0.0, 0.4))
+def test_a_small_group_beats_in_step(
+    one: float, other: float, interval: float, lateness: float
+) -> None:
+    of_one, of_other = (member(interval, began=SYNCED - age) for age in (one, other))
+    punctual = beats(of_one, SYNCED + 3.0)
+    late = beats(of_other, SYNCED + 3.0, late=lateness * interval)
+    after = [at for at in punctual if at > SYNCED + 2 * interval]
+    assert after == pytest.approx([at for at in late if at > SYNCED + 2 * interval])
+
+
+@given(ages, intervals)
+def test_no_two_beats_come_closer_than_half_an_interval_nor_lie_further_apart_than_one_and_a_half(
+    age: float, interval: float
+) -> None:
+    pulse = member(interval, began=SYNCED - age)
+    gaps = [b - a for a, b in pairwise(beats(pulse, SYNCED + 3.0))]
+    assert min(gaps) >= interval * 0.499
+    assert max(gaps) <= interval * 1.501
+
+
+def test_who_is_half_an_interval_late_leaves_out_no_more_than_one_beat() -> None:
+    pulse = member(0.1, began=SYNCED)
+    assert beat_by(pulse, SYNCED + 1, late=0.07) == pytest.approx(SYNCED + 0.1)
+    assert beat_by(pulse, SYNCED + 1) == pytest.approx(SYNCED + 0.3)
+
+
+@given(st.floats(0.01, 2.99))
+def test_a_large_group_s_members_keep_their_own_time(age: float) -> None:
+    """All at once they would be a burst that the broker gets each few seconds."""
+    pulse = member(3.0, began=SYNCED - age)
+    found = beats(pulse, SYNCED + 10)[:3]
+    assert found == pytest.approx([SYNCED - age + n * 3.0 for n in (1, 2, 3)])
+
+
+def test_a_member_that_let_a_beat_pass_before_the_answer_beats_at_once() -> None:
+    """Its join took a third of the session: the next sign of life must not wait for the others."""
+    pulse = Pulse(settings(heartbeat_interval=None), count(1).__next__)
+    pulse.suggest(timedelta(seconds=0.05))
+    pulse.start(ME, SYNCED, joining_since=SYNCED - 60, join_sent_at=SYNCED - 60)
+    pulse.synced(SYNCED, SYNCED)
+    due = pulse.deadline()
+    assert due is not None
+    assert due <= SYNCED
+
+
+def test_a_follow_up_round_is_asked_for_at_once_not_in_step() -> None:
+    pulse = member(0.1, began=SYNCED - 0.01)
+    pulse.announce(SYNCED)
+    due = pulse.deadline()
+    assert due is not None
+    assert due < SYNCED + 0.05
