@@ -2,15 +2,18 @@ from __future__ import annotations
 
 import pickle
 import time
+from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, StructType
 
 from kafka_coop.spark import sink
 from kafka_coop.spark.errors import OptionError
-from kafka_coop.spark.options import sink_options
+from kafka_coop.spark.options import SinkOptions, sink_options
 from kafka_coop.spark.schema import require_own_schema, spark_schema
-from kafka_coop.spark.sink import BatchSink, SinkError, require_columns
+from kafka_coop.spark.sink import BatchSink, SinkError, require_columns, write_task
 from kafka_coop.testing.cluster import KafkaCluster
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -100,3 +103,96 @@ def test_the_sources_own_schema_is_the_only_one() -> None:
     require_own_schema(spark_schema(headers=True), headers=True)
     with pytest.raises(OptionError, match="columns are fixed"):
         require_own_schema(spark_schema(headers=True), headers=False)
+
+
+# --- transactions ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def attempt(kafka: KafkaCluster, monkeypatch: pytest.MonkeyPatch) -> SinkOptions:
+    """What each attempt at one task of a query has in common: its options, and its name."""
+    monkeypatch.setattr(sink, "_task_name", lambda: "query-0")
+    topic = f"atomic-{time.time_ns()}"
+    kafka.create_topic(topic, partitions=1)
+    return sink_options(
+        {
+            "kafka.bootstrap.servers": kafka.bootstrap_servers,
+            "topic": topic,
+            "transactional": "true",
+            "kafka.transactional.id": topic,
+        }
+    )
+
+
+def rows(*values: bytes) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], ["value"])
+
+
+def committed(options: SinkOptions) -> list[bytes]:
+    """What readers of committed records see, up to the last record that is decided."""
+    config = {**options.kafka, "group.id": "reader", "isolation.level": "read_committed"}
+    del config["transactional.id"]
+    consumer = Consumer({**config, "enable.partition.eof": True})
+    consumer.assign([TopicPartition(options.topic or "", 0, 0)])
+    seen = []
+    try:
+        while (message := consumer.poll(30)) is not None and message.error() is None:
+            seen.append(message.value())
+    finally:
+        consumer.close()
+    assert message is not None, "the end of the log was not reached"
+    return seen
+
+
+def test_of_a_failed_attempt_nothing_is_seen_and_of_the_next_all_of_it(
+    attempt: SinkOptions,
+) -> None:
+    def breaks() -> Iterator[pa.RecordBatch]:
+        yield rows(b"1", b"2")
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write_task(attempt, ("value",), breaks())
+    assert committed(attempt) == []
+    write_task(attempt, ("value",), iter([rows(b"1", b"2"), rows(b"3")]))
+    assert committed(attempt) == [b"1", b"2", b"3"]
+
+
+def test_an_attempt_that_spark_has_given_up_is_fenced_by_the_next_one(
+    attempt: SinkOptions,
+) -> None:
+    """Its executor was cut off, and goes on: a zombie."""
+
+    def overtaken() -> Iterator[pa.RecordBatch]:
+        yield rows(b"1")
+        write_task(attempt, ("value",), iter([rows(b"1"), rows(b"2")]))
+        yield rows(b"2")
+
+    with pytest.raises(SinkError, match="fenced"):
+        write_task(attempt, ("value",), overtaken())
+    assert committed(attempt) == [b"1", b"2"]
+
+
+def test_without_transactions_an_attempt_that_failed_is_seen(attempt: SinkOptions) -> None:
+    """What the option is for."""
+    kafka = {k: v for k, v in attempt.kafka.items() if k != "transactional.id"}
+    plain = sink_options(
+        {f"kafka.{key}": value for key, value in kafka.items()} | {"topic": attempt.topic or ""}
+    )
+
+    def breaks() -> Iterator[pa.RecordBatch]:
+        yield rows(b"1")
+        sink_has_sent(attempt, 1)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write_task(plain, ("value",), breaks())
+    write_task(plain, ("value",), iter([rows(b"1")]))
+    assert committed(attempt) == [b"1", b"1"]
+
+
+def sink_has_sent(options: SinkOptions, count: int) -> None:
+    """The producer sends in the background: waits until it has, so that the test is one."""
+    deadline = time.monotonic() + 30
+    while len(committed(options)) < count:
+        assert time.monotonic() < deadline, "the sink sends nothing"
