@@ -265,7 +265,7 @@ class _Outbox:
 
     def commit(self) -> None:
         """Waits for every acknowledgement."""
-        self._producer.flush()
+        _serve(self._producer.flush)
         self._raise_failure()
         if self._transactional:
             self._tell(self._producer.commit_transaction)
@@ -283,11 +283,11 @@ class _Outbox:
             try:
                 self._producer.produce(topic, on_delivery=self._delivered, **record)
             except BufferError:
-                self._producer.poll(0.1)  # the queue is full: let some be acknowledged
+                _serve(lambda: self._producer.poll(0.1))  # a full queue: let some be acknowledged
             except KafkaException as error:
                 raise SinkError(f"a record for {topic} is refused: {error}") from error
             else:
-                self._producer.poll(0)
+                _serve(lambda: self._producer.poll(0))
                 return
 
     def _delivered(self, error: KafkaError | None, _message: Message) -> None:
@@ -311,6 +311,24 @@ class _Outbox:
                     raise SinkError(f"transaction: {error}") from error
             else:
                 return
+
+
+def _serve(callbacks: Callable[[], object]) -> None:
+    """A call of the producer's that runs its callbacks.
+
+    A fatal error, such as being fenced by a newer attempt, is raised by confluent in front of
+    whichever callback is next, and Python makes a SystemError of that.
+
+    Raises:
+        SinkError: There was one.
+    """
+    try:
+        callbacks()
+    except (KafkaException, SystemError) as error:
+        found = error.__cause__ if isinstance(error, SystemError) else error
+        if not isinstance(found, KafkaException):
+            raise
+        raise SinkError(f"the producer can't go on: {found.args[0].str()}") from None
 
 
 def _task_name() -> str:
