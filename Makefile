@@ -117,12 +117,16 @@ clean:
 	@$(BIN)/pip install -q --disable-pip-version-check uv==0.13.8
 	@touch $@
 
+# Compiled at once: where Python writes no bytecode (PYTHONDONTWRITEBYTECODE), each process of a test
+# or a benchmark would else compile all that it imports, for half a second and just when it is needed.
 .venv/.demo: .venv/.uv locks/demo.txt pyproject.toml
-	@test -f .venv/.dev || $(BIN)/uv pip install -q -p $(BIN)/python --require-hashes -r locks/demo.txt
+	@test -f .venv/.dev || $(BIN)/uv pip install -q --compile-bytecode -p $(BIN)/python --require-hashes -r locks/demo.txt
 	@$(BIN)/uv pip install -q -p $(BIN)/python --no-deps -e .
+	@$(BIN)/python -m compileall -q kafka_coop
 	@touch $@
 
 .venv/.dev: .venv/.uv locks/dev.txt pyproject.toml
-	@$(BIN)/uv pip install -q -p $(BIN)/python --require-hashes -r locks/dev.txt
+	@$(BIN)/uv pip install -q --compile-bytecode -p $(BIN)/python --require-hashes -r locks/dev.txt
 	@$(BIN)/uv pip install -q -p $(BIN)/python --no-deps -e .
+	@$(BIN)/python -m compileall -q kafka_coop
 	@touch $@

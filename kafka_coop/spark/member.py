@@ -30,8 +30,10 @@ from kafka_coop.types import TopicPartition
 
 _LOG = logging.getLogger("kafka_coop.spark")
 
-_SLICE = 0.1
-"""Seconds of one poll; a rebalance's work is done within the consumer's own, shorter slices."""
+_SLICE = 0.03
+_EAGER_SLICE = 0.005
+"""Seconds of one poll: while the group's answer is awaited, the shorter one. What on_assign brought
+is taken in when the poll ends in which it was called; callbacks come within it."""
 
 _OFFSETS_TIMEOUT = 10.0
 """Seconds for one question for committed offsets; it is asked again."""
@@ -235,7 +237,7 @@ class Member:
 
     def _turn(self) -> None:
         try:
-            message = self._consumer.poll(_SLICE)
+            message = self._consumer.poll(_SLICE if self.is_settled else _EAGER_SLICE)
         except KafkaException as error:
             if error.args[0].fatal():
                 raise

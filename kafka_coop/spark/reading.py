@@ -25,6 +25,7 @@ from kafka_coop.spark.offsets import Range
 from kafka_coop.spark.options import ReadOptions
 from kafka_coop.spark.records import record_batches
 from kafka_coop.spark.schema import arrow_schema
+from kafka_coop.spark.worker import spare_collections
 from kafka_coop.types import TopicPartition
 
 _LOG = logging.getLogger("kafka_coop.spark")
@@ -33,7 +34,10 @@ _KEPT: Final = 16
 """Consumers that an idle worker keeps. Each has threads, connections, and a queue of at most
 `_DEFAULTS`' size."""
 
-_DEFAULTS: Final = {"queued.max.messages.kbytes": "16384"}
+_DEFAULTS: Final = {"queued.max.messages.kbytes": "16384", "queued.min.messages": "20000"}
+"""Unless the user says otherwise. How far librdkafka reads ahead, in messages and in bytes, also
+beyond a range's end: lost where another worker gets the partition's next range, and workers get
+them as it comes. 20,000 suffice: what they hold takes longer to process than to fetch."""
 
 _Key = tuple[tuple[tuple[str, str], ...], TopicPartition]
 _idle: OrderedDict[_Key, RangeFetcher] = OrderedDict()
@@ -73,6 +77,7 @@ def read_range(options: ReadOptions, task: RangeTask) -> Iterator[pa.RecordBatch
         fetcher.close()
         raise
     _keep(key, fetcher)
+    spare_collections()
 
 
 def _without_collections(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

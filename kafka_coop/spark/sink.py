@@ -39,6 +39,7 @@ from pyspark.sql.types import (
 from kafka_coop.config.known import KNOWN, closest
 from kafka_coop.spark.errors import OptionError, SparkSourceError, no_answer
 from kafka_coop.spark.options import PREFIX, SinkOptions
+from kafka_coop.spark.worker import spare_collections
 
 _DEFAULTS: Final = {"enable.idempotence": "true", "linger.ms": "20", "compression.type": "lz4"}
 
@@ -220,6 +221,7 @@ def write_task(
     except BaseException:
         outbox.abort()
         raise
+    spare_collections()
     return WriterCommitMessage()
 
 
