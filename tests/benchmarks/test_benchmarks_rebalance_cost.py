@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,6 +38,11 @@ def cost(
     return history(folder, logs, killed).cost(EVENT, EVENT + end)
 
 
+def about(seconds: float, rounds: int) -> Convergence:
+    near: Any = pytest.approx(seconds, abs=1e-6)
+    return Convergence(near, rounds)
+
+
 STAYED = "-5 g 3; -5 + 0,1; -1 r 0 1; -1 r 1 1; 1 r 0 2; 2 r 0 3"
 
 
@@ -55,7 +61,7 @@ def test_a_join_in_two_rounds(tmp_path: Path) -> None:
 def test_a_round_that_changes_nothing_more_does_not_count(tmp_path: Path) -> None:
     logs = {0: STAYED + "; 1.5 g 4; 1.6 - 1", 1: "1.7 g 4; 1.7 + 1; 1.8 r 1 2; 6 g 5"}
     found = cost(tmp_path, logs).convergence
-    assert found == Convergence(pytest.approx(1.8, abs=1e-6), 1)
+    assert found == about(1.8, 1)
 
 
 def test_the_last_change_counts_though_all_was_delivered_before(tmp_path: Path) -> None:
@@ -101,7 +107,7 @@ def test_a_group_that_does_not_converge(tmp_path: Path, joined: str) -> None:
 def test_the_killed_own_nothing_from_then_on(tmp_path: Path) -> None:
     survivor = "-5 g 3; -5 + 2; 6 g 4; 6.1 + 0,1; 6.2 r 0 3; 6.3 r 1 2"
     found = cost(tmp_path, {0: STAYED, 1: survivor}, killed={0: 0.1})
-    assert found.convergence == Convergence(pytest.approx(6.3, abs=1e-6), 1)
+    assert found.convergence == about(6.3, 1)
     late = cost(tmp_path, {0: STAYED, 1: survivor}, killed={0: 0.1}, end=6.0)
     assert late.convergence == Convergence(None, 0), "nobody knows yet"
 
@@ -109,11 +115,9 @@ def test_the_killed_own_nothing_from_then_on(tmp_path: Path) -> None:
 def test_events_of_one_life_are_told_apart(tmp_path: Path) -> None:
     life = history(tmp_path, {0: STAYED + "; 1 - 1; 1 g 4; 20 g 4; 21 g 5; 21 + 1; 21.5 r 1 3",
                               1: "1.1 + 1; 1.2 r 1 2; 20.5 - 1"})  # fmt: skip
-    assert life.cost(EVENT, EVENT + 10).convergence == Convergence(pytest.approx(1.2, abs=1e-6), 1)
+    assert life.cost(EVENT, EVENT + 10).convergence == about(1.2, 1)
     assert life.cost(EVENT + 10, EVENT + 20).convergence is None
-    assert life.cost(EVENT + 20, EVENT + 30).convergence == Convergence(
-        pytest.approx(1.5, abs=1e-6), 1
-    )
+    assert life.cost(EVENT + 20, EVENT + 30).convergence == about(1.5, 1)
 
 
 def test_records_again_and_records_never(tmp_path: Path) -> None:
