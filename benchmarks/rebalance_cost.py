@@ -15,6 +15,7 @@ The logs are those of `benchmarks.rebalance_member`.
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import statistics
 from collections import defaultdict
@@ -127,7 +128,7 @@ class History:
         """What happened from one moment to another cost."""
         cost = Cost(moved=0, convergence=self._convergence(start, end))
         for deliveries in self.deliveries.values():
-            window = [d for d in deliveries if start - 0.2 <= d.at < end - 0.3]
+            window = _window(deliveries, start, end - 0.3)
             changes = [(a, b) for a, b in itertools.pairwise(window) if a.member != b.member]
             offsets = [d.offset for d in window]
             cost.repeated += len(offsets) - len(set(offsets))
@@ -168,6 +169,12 @@ class History:
             return start
         mine = (d.at for d in self.deliveries.get(partition, ()) if d.member == owner)
         return next((at for at in mine if since <= at < end), None)
+
+
+def _window(deliveries: Sequence[Delivery], start: float, end: float) -> Sequence[Delivery]:
+    """Those from one moment to another, and the last one before: whose the partition was."""
+    begin = bisect.bisect_left(deliveries, start, key=lambda d: d.at)
+    return deliveries[max(begin - 1, 0) : bisect.bisect_left(deliveries, end, key=lambda d: d.at)]
 
 
 def _owners(changes: Sequence[Change]) -> dict[int, dict[int, float]]:

@@ -125,6 +125,13 @@ def test_records_again_and_records_never(tmp_path: Path) -> None:
     assert (found.repeated, found.missing) == (1, 1)
 
 
+def test_a_partition_silent_for_long_before_the_event_moves_too(tmp_path: Path) -> None:
+    found = cost(tmp_path, {0: "-7 r 0 1; -5 r 0 2", 1: "1 r 0 3; 9.8 r 0 5"})
+    assert found.moved == 1
+    assert found.gaps == [pytest.approx(6000, abs=1e-3)]
+    assert found.missing == 0, "what comes at the very end may be another event's"
+
+
 def test_a_line_cut_short_and_empty_callbacks_are_passed_over(tmp_path: Path) -> None:
     log = tmp_path / "0"
     log.write_text(f"{EVENT}000000000 + \n{EVENT}000000000 r 0 7\n{EVENT}00000")
