@@ -1,4 +1,4 @@
-"""Runs all benchmarks, one after the other: ``make bench``. About an hour and a half."""
+"""Runs all benchmarks, one after the other: ``make bench``. About two hours."""
 
 from __future__ import annotations
 

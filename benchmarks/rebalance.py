@@ -1,71 +1,62 @@
-"""What a rebalance costs: the gap of a moved partition, the silence of a kept one.
+"""What a rebalance costs: the gap of a moved partition, the silence of a kept one, and how long.
 
-    python -m benchmarks.rebalance [--runs 3] [--clients kafka_coop,cooperative-sticky]
+    python -m benchmarks.rebalance [--runs 3] [--clients kafka_coop,cooperative-sticky,java,mixed]
 
 A real Kafka on loopback, 48 partitions at 2,000 records/s in all (24 ms between two records of a
 partition), four members, each a process. For a while nothing happens; then a fifth joins, then
-closes; another is killed. Before each event the members' heartbeats are *in phase* (they restart
-together with a round) or *spread* (each member is stopped for 0.6 s times its number, once).
-librdkafka is measured beside ours in the same run, at its own defaults; session.timeout.ms is
-6000 for both. From run to run the events fall elsewhere between two heartbeats of 3 s, at the
-same places for every client. A first group of each client is not measured: it warms up the broker.
+closes; then the first is killed. Before each event the members' heartbeats are *in phase* (they
+restart together with a round) or *spread* (each member is stopped for 0.6 s times its number,
+once). From run to run the events fall elsewhere between two heartbeats of 3 s, at the same places
+for every client. A first group of each client is not measured: it warms up the broker.
 
-    gap      from the last record that the old owner delivered to the first of the new one
-    silence  the longest time between two deliveries of a partition that stayed; where nothing
-             happens, it is the machine's own
+    kafka_coop          five of ours
+    cooperative-sticky  five of librdkafka's, by confluent-kafka
+    java                five of kafka-clients', with its CooperativeStickyAssignor
+    mixed               ours, Java's, librdkafka's, ours, all of them cooperative-sticky; the fifth,
+                        which joins and closes, is ours
+
+Each has its own defaults, but for session.timeout.ms: 6000 for all. The first member starts alone,
+so that it leads the group, until it is killed: in the mixed group, too, that is one of ours. Others
+are told to start by a line on their standard input, when all that they need is loaded: Python's
+modules, and Java's classes, for which each JVM has joined a group of its own before.
+
+The columns are those of `benchmarks.rebalance_cost`.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
-import os
+import functools
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 
 from confluent_kafka import Producer
 
+from benchmarks.rebalance_cost import Cost, History, report
 from benchmarks.settled import MemberLog, settled
 from kafka_coop.testing import LocalKafka
+from kafka_coop.testing.java import client_program
 
 PARTITIONS = 48
 RATE = 2_000
 MEMBERS = 4
+CREWS = {"mixed": ("kafka_coop", "java", "cooperative-sticky", "kafka_coop")}
+"""Whose client each member is, of groups that are not all of one. A fifth is the first's again."""
 EVENTS = ("nothing", "join", "leave", "kill")
-WINDOW = {"nothing": 6.0, "join": 8.0, "leave": 6.0, "kill": 12.0}
+WINDOW = {"nothing": 6.0, "join": 10.0, "leave": 8.0, "kill": 12.0}
 HEARTBEAT = 3.0
 PATIENCE = 120.0
 """Seconds that a group may take to settle."""
 REST = HEARTBEAT
 """Seconds that a settled group is left alone: all members have heard of the last round by then."""
-
-
-@dataclass
-class Delivery:
-    at: float
-    member: int
-    offset: int
-
-
-@dataclass
-class Cost:
-    """One event of one run, milliseconds."""
-
-    moved: int
-    gaps: list[float] = field(default_factory=list)
-    silences: list[float] = field(default_factory=list)
-    repeated: int = 0
-    missing: int = 0
 
 
 class Load(threading.Thread):
@@ -93,31 +84,82 @@ class Load(threading.Thread):
         self._producer.flush(10)
 
 
+@functools.cache
+def _member(client: str) -> list[str]:
+    """What a member's command begins with."""
+    if client == "java":
+        return client_program(Path(__file__).with_name("RebalanceMember.java"))
+    return [sys.executable, "-m", "benchmarks.rebalance_member", client]
+
+
 class Group:
-    """The members of one run."""
+    """The members of one run.
+
+    Args:
+        client: One of the clients that `benchmarks.rebalance_member` has, java, or a crew's name.
+        bootstrap, topic: What they read.
+        folder: For their logs.
+
+    Attributes:
+        processes: Of all members started, by their numbers.
+    """
 
     def __init__(self, client: str, bootstrap: str, topic: str, folder: Path) -> None:
-        self._command = [sys.executable, "-m", "benchmarks.rebalance_member", client, bootstrap]
+        self._crew = CREWS.get(client, (client,))
+        self._bootstrap = bootstrap
         self._group = f"{client}-{time.time_ns()}"
         self._topic = topic
         self._folder = folder
+        self._waiting: set[int] = set()
+        self._killed: dict[int, float] = {}
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def start(self, *options: str, wait: bool = False) -> int:
         number = len(self.processes)
-        arguments = [*self._command, self._group, self._topic, str(self._log(number))]
-        arguments += [*options, *(["wait"] if wait else [])]
-        self.processes.append(subprocess.Popen(arguments, stderr=subprocess.DEVNULL))
+        arguments = [*_member(self._crew[number % len(self._crew)]), self._bootstrap, self._group]
+        arguments += [self._topic, str(self._log(number)), *options]
+        if wait:
+            arguments.append("wait")
+            self._waiting.add(number)
+        self.processes.append(
+            subprocess.Popen(
+                arguments,
+                stdin=subprocess.PIPE if wait else subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        )
         return number
 
-    def settle(self, members: int, *, waiting: int = 0) -> None:
-        """Waits until the first members share the topic, and those after them can be woken.
+    def start_all(self, *options: Sequence[str]) -> None:
+        """Starts a member with each of these options; the first alone, so that it leads."""
+        for number, chosen in enumerate(options):
+            self.start(*chosen)
+            if not number:
+                self.settle(1, rest=0.0)
 
-        For `REST` seconds nothing must have changed: the first event's window begins after.
+    def go(self, number: int) -> None:
+        """Has a member begin that was started with ``wait``."""
+        stdin = self.processes[number].stdin
+        assert stdin is not None, "it was started with wait"
+        stdin.write(b"go\n")
+        stdin.close()
+        self._waiting.discard(number)
+
+    def terminate(self, number: int) -> None:
+        """Has a member close its consumer."""
+        self.processes[number].send_signal(signal.SIGTERM)
+
+    def kill(self, number: int) -> None:
+        self._killed[number] = time.time()
+        self.processes[number].kill()
+
+    def settle(self, members: int, *, waiting: int = 0, rest: float = REST) -> None:
+        """Waits until the first members share the topic, and those after them can be told to go.
 
         Args:
             members: How many are to own partitions, all of them evenly, and to deliver them.
             waiting: How many more have been started with ``wait``.
+            rest: Seconds for which nothing must have changed: the first event's window begins then.
 
         Raises:
             RuntimeError: A member has ended, or they have not settled in time.
@@ -132,7 +174,7 @@ class Group:
             now = time.monotonic()
             if not (settled(sharing, PARTITIONS) and all(log.ready for log in logs.values())):
                 since = now
-            elif now >= since + REST:
+            elif now >= since + rest:
                 return
             ended = [n for n in logs if self.processes[n].poll() is not None]
             if ended or now > until:
@@ -144,20 +186,15 @@ class Group:
     def _log(self, number: int) -> Path:
         return self._folder / f"{self._group}-{number}.log"
 
-    def deliveries(self) -> Iterator[tuple[int, Delivery]]:
-        """Every record delivered: partition, delivery."""
-        for log in sorted(self._folder.glob(f"{self._group}-*.log")):
-            member = int(log.stem.rsplit("-", 1)[1])
-            for line in log.read_text().splitlines():
-                fields = line.split()
-                if len(fields) == 4 and fields[1] == "r":
-                    at = int(fields[0]) / 1e9
-                    yield int(fields[2]), Delivery(at, member, int(fields[3]))
+    def history(self) -> History:
+        """All that the members have logged, once they have ended."""
+        logs = {number: self._log(number) for number in range(len(self.processes))}
+        return History.read({n: log for n, log in logs.items() if log.exists()}, self._killed)
 
     def spread(self) -> None:
         """Puts the heartbeats out of phase: a stopped process beats that much later."""
         for number, process in enumerate(self.processes):
-            if process.poll() is None and number:
+            if process.poll() is None and number and number not in self._waiting:
                 process.send_signal(signal.SIGSTOP)
                 time.sleep(0.6 * number % 3)
                 process.send_signal(signal.SIGCONT)
@@ -173,6 +210,8 @@ class Group:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+            if process.stdin is not None:
+                process.stdin.close()
 
 
 def measure(
@@ -182,8 +221,7 @@ def measure(
     group = Group(client, bootstrap, topic, folder)
     windows: list[tuple[float, float]] = []
     try:
-        for _ in range(MEMBERS):
-            group.start()
+        group.start_all(*[()] * MEMBERS)
         group.start(wait=True)
         group.settle(MEMBERS, waiting=1)
         for event in EVENTS:
@@ -191,19 +229,17 @@ def measure(
                 group.spread()
             began = time.time()
             if event == "join":
-                group.processes[MEMBERS].send_signal(signal.SIGUSR1)
+                group.go(MEMBERS)
             elif event == "leave":
-                group.processes[MEMBERS].send_signal(signal.SIGTERM)
+                group.terminate(MEMBERS)
             elif event == "kill":
-                os.kill(group.processes[0].pid, signal.SIGKILL)
+                group.kill(0)
             time.sleep(WINDOW[event] + later)
             windows.append((began, time.time()))
     finally:
         group.stop()
-    by_partition: dict[int, list[Delivery]] = defaultdict(list)
-    for partition, delivery in group.deliveries():
-        by_partition[partition].append(delivery)
-    return [cost_of(by_partition, start, end) for start, end in windows]
+    history = group.history()
+    return [history.cost(start, end) for start, end in windows]
 
 
 def warm_up(client: str, bootstrap: str, topic: str, folder: Path) -> None:
@@ -216,29 +252,10 @@ def warm_up(client: str, bootstrap: str, topic: str, folder: Path) -> None:
         group.stop()
 
 
-def cost_of(by_partition: dict[int, list[Delivery]], start: float, end: float) -> Cost:
-    cost = Cost(moved=0)
-    for deliveries in by_partition.values():
-        ordered = sorted(deliveries, key=lambda d: d.at)
-        window = [d for d in ordered if start - 0.2 <= d.at < end - 0.3]
-        changes = [(a, b) for a, b in itertools.pairwise(window) if a.member != b.member]
-        offsets = [d.offset for d in window]
-        cost.repeated += len(offsets) - len(set(offsets))
-        if offsets:
-            cost.missing += max(offsets) - min(offsets) + 1 - len(set(offsets))
-        if changes:
-            cost.moved += 1
-            cost.gaps += [(b.at - a.at) * 1e3 for a, b in changes]
-        elif len(window) > 1:
-            pairs = itertools.pairwise(window)
-            cost.silences.append(max((b.at - a.at) * 1e3 for a, b in pairs))
-    return cost
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--clients", default="kafka_coop,cooperative-sticky")
+    parser.add_argument("--clients", default="kafka_coop,cooperative-sticky,java,mixed")
     parser.add_argument("--phases", default="in phase,spread")
     options = parser.parse_args()
     costs: dict[tuple[str, str, str], list[Cost]] = defaultdict(list)
@@ -263,26 +280,6 @@ def main() -> None:
                         costs[client, phase, event].append(cost)
         load.stop()
     report(costs)
-
-
-def report(costs: dict[tuple[str, str, str], list[Cost]]) -> None:
-    print(
-        "| client | heartbeats | event | moved | gap ms: median (max) | kept silent ms: p95 "
-        "(max) | repeated | missing |"
-    )
-    print("|---|---|---|---|---|---|---|---|")
-    for (client, phase, event), runs in costs.items():
-        gaps = [g for r in runs for g in r.gaps]
-        silences = sorted(s for r in runs for s in r.silences)
-        moved = statistics.median(r.moved for r in runs)
-        gap = f"{statistics.median(gaps):,.0f} ({max(gaps):,.0f})" if gaps else "-"
-        silent = (
-            f"{silences[int(len(silences) * 0.95)]:,.0f} ({silences[-1]:,.0f})" if silences else "-"
-        )
-        print(
-            f"| {client} | {phase} | {event} | {moved:.0f} | {gap} | {silent} | "
-            f"{sum(r.repeated for r in runs)} | {sum(r.missing for r in runs)} |"
-        )
 
 
 if __name__ == "__main__":

@@ -1,15 +1,19 @@
-"""One member of the rebalance benchmark, a process: logs every delivery to a file.
+"""One member of the rebalance benchmarks, a process: logs every delivery to a file.
 
     python -m benchmarks.rebalance_member CLIENT BOOTSTRAP GROUP TOPIC LOG [wait] [drain] [K=V…]
 
 Lines of the log: wall-clock nanoseconds, then ``r PARTITION OFFSET`` for a record, ``+ LIST`` and
-``- LIST`` for callbacks. SIGTERM closes the consumer. With ``wait``, the consumer is made when
-SIGUSR1 comes: an interpreter that starts keeps a core busy, which is not the rebalance's cost. With
-``drain`` it hands over before it closes. The rest is configuration.
+``- LIST`` for callbacks, ``g GENERATION`` before each callback's line and once a second. SIGTERM
+closes the consumer. With ``wait``, the consumer is made when a line comes on standard input: an
+interpreter that starts keeps a core busy, which is not the rebalance's cost. The log is there once
+the member can be told so. With ``drain`` it hands over before it closes. The rest is configuration.
+
+``RebalanceMember.java`` is the same with Java's consumer.
 """
 
 from __future__ import annotations
 
+import select
 import signal
 import sys
 import threading
@@ -19,6 +23,7 @@ from typing import Any
 import confluent_kafka
 
 from kafka_coop.consumer import CoopConsumer
+from kafka_coop.fetching.group_metadata import decode_group_metadata
 
 
 def make(client: str, bootstrap: str, group: str, more: dict[str, str]) -> Any:
@@ -43,40 +48,58 @@ class Log:
     def __call__(self, kind: str, rest: str) -> None:
         self._out.write(f"{time.time_ns()} {kind} {rest}\n")
 
-    def partitions(self, kind: str, partitions: list[Any]) -> None:
+    def told(self, kind: str, consumer: Any, partitions: list[Any]) -> None:
+        self.generation(consumer)
         self(kind, ",".join(str(p.partition) for p in partitions))
+
+    def generation(self, consumer: Any) -> None:
+        metadata = consumer.consumer_group_metadata()
+        generation = -1 if metadata is None else decode_group_metadata(metadata).generation
+        if generation >= 0:
+            self("g", str(generation))
+
+
+def told_to_go(stopped: threading.Event) -> bool:
+    """Waits for a line; False: none will come, or the member is to end."""
+    while not stopped.is_set():  # a signal's handler runs between two waits
+        if select.select([sys.stdin], [], [], 0.01)[0]:
+            return bool(sys.stdin.readline())
+    return False
 
 
 def main() -> None:
     client, bootstrap, group, topic, path, *options = sys.argv[1:]
     more = dict(option.split("=", 1) for option in options if "=" in option)
-    stopped, go = threading.Event(), threading.Event()
-    signal.signal(signal.SIGUSR1, lambda *_: go.set())
+    stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     log = Log(path)
     by_hand = client == "cooperative-sticky"
 
     def on_assign(consumer: Any, partitions: list[Any]) -> None:
-        log.partitions("+", partitions)
+        log.told("+", consumer, partitions)
         if by_hand:
             consumer.incremental_assign(partitions)
 
     def on_revoke(consumer: Any, partitions: list[Any]) -> None:
-        log.partitions("-", partitions)
+        log.told("-", consumer, partitions)
         if by_hand:
             consumer.incremental_unassign(partitions)
 
-    while "wait" in options and not go.is_set() and not stopped.is_set():
-        go.wait(0.01)  # a signal's handler runs between two waits
+    if "wait" in options and not told_to_go(stopped):
+        return
     consumer = make(client, bootstrap, group, more)
     consumer.subscribe([topic], on_assign=on_assign, on_revoke=on_revoke)
     drains = "drain" in options
     if drains:
         signal.signal(signal.SIGTERM, lambda *_: consumer.drain())
+    due = time.monotonic()
     while not (consumer.drained if drains else stopped.is_set()):
         message = consumer.poll(0.2)
         if message is not None and message.error() is None:
             log("r", f"{message.partition()} {message.offset()}")
+        if time.monotonic() >= due:
+            log.generation(consumer)
+            due = time.monotonic() + 1.0
     consumer.close()
 
 

@@ -10,26 +10,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
-import os
-import signal
 import tempfile
 import time
 from collections import defaultdict
 from pathlib import Path
 
-from benchmarks.rebalance import (
-    MEMBERS,
-    PARTITIONS,
-    PATIENCE,
-    WINDOW,
-    Cost,
-    Delivery,
-    Group,
-    Load,
-    cost_of,
-    report,
-)
+from benchmarks.rebalance import MEMBERS, PARTITIONS, PATIENCE, WINDOW, Group, Load
+from benchmarks.rebalance_cost import Cost, report
 from kafka_coop.testing import LocalKafka
 
 
@@ -46,17 +33,13 @@ def measure(bootstrap: str, topic: str, folder: Path, *options: str) -> tuple[Co
             group.start(*options)
         group.settle(MEMBERS)
         memory = _at_rest([p.pid for p in group.processes]) if options else []
-        marks = [time.time()]
-        os.kill(group.processes[0].pid, signal.SIGKILL)
+        start = time.time()
+        group.kill(0)
         time.sleep(WINDOW["kill"])
-        marks.append(time.time())
+        end = time.time()
     finally:
         group.stop()
-    by_partition: dict[int, list[Delivery]] = defaultdict(list)
-    for partition, delivery in group.deliveries():
-        by_partition[partition].append(delivery)
-    ((start, end),) = itertools.pairwise(marks)
-    return cost_of(by_partition, start, end), memory
+    return group.history().cost(start, end), memory
 
 
 def _at_rest(pids: list[int]) -> list[int]:

@@ -1,28 +1,23 @@
-"""The Java client's own classes, in a JVM: ``Peer.java``.
-
-It is compiled by Eclipse's compiler, a jar from Maven's repository: a JRE is enough.
-"""
+"""The Java client's own classes, in a JVM: ``Peer.java``."""
 
 from __future__ import annotations
 
-import hashlib
+import os
 import struct
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from benchmarks.peers.wire import Peer, PeerUnavailableError, Took, blob, string
 from kafka_coop.protocol.user_data import Claim
-from kafka_coop.testing.jars import cached, kafka_jars, maven_jars
-from kafka_coop.testing.java import find_java
+from kafka_coop.testing.jars import kafka_jars
+from kafka_coop.testing.java import CLIENT_VERSION, compile_java, find_java
 from kafka_coop.testing.unavailable import LocalKafkaUnavailableError
 from kafka_coop.types import NO_GENERATION, Generation, Partitions
 
-VERSION: Final = "4.1.0"
+VERSION: Final = CLIENT_VERSION
 """Of kafka-clients."""
 
-_COMPILER: Final = "3.38.0"
 _SOURCE: Final = Path(__file__).with_name("Peer.java")
 _MAIN: Final = "org.apache.kafka.clients.consumer.internals.Peer"
 
@@ -40,11 +35,11 @@ class JavaPeer(Peer):
     def __init__(self, *options: str) -> None:
         try:
             java, jars = find_java(), kafka_jars(VERSION)
-            classes = _compiled(java, jars)
+            found = [*jars.glob("kafka-clients-*.jar"), *jars.glob("slf4j-*.jar")]
+            libraries = os.pathsep.join(map(str, sorted(found)))
+            path = f"{compile_java(_SOURCE, libraries)}{os.pathsep}{libraries}"
         except LocalKafkaUnavailableError as error:
             raise PeerUnavailableError(str(error)) from error
-        names = ("kafka-clients-*.jar", "slf4j-*.jar")
-        path = ":".join(map(str, [classes, *(jar for n in names for jar in jars.glob(n))]))
         super().__init__(
             [java, *options, "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", path, _MAIN]
         )
@@ -87,24 +82,3 @@ class JavaPeer(Peer):
         with self._asking():
             self._write(b"U", string(assignor), blob(assignment), struct.pack(">i", generation))
         return self._read_bytes()
-
-
-def _compiled(java: Path, jars: Path) -> Path:
-    compiler = maven_jars(f"ecj-{_COMPILER}", f"org.eclipse.jdt:ecj:{_COMPILER}")
-    source = hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:16]
-
-    def compile_into(folder: Path) -> None:
-        path = ":".join(map(str, jars.glob("kafka-clients-*.jar")))
-        done = subprocess.run(
-            [
-                *(java, "-jar", compiler / f"ecj-{_COMPILER}.jar", "-17", "-proc:none"),
-                *("-nowarn", "-cp", path, "-d", folder, _SOURCE),
-            ],
-            check=False,
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode:
-            raise PeerUnavailableError(f"{_SOURCE.name} does not compile: {done.stderr[-2000:]}")
-
-    return cached(f"java-peer-{VERSION}-{source}", compile_into)

@@ -1,4 +1,4 @@
-"""Finds a Java runtime that is new enough for a Kafka broker, and compiles for it."""
+"""Finds a Java runtime that is new enough for a Kafka broker; compiles programs for it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from kafka_coop.testing.jars import cached, maven_jars
+from kafka_coop.testing.jars import cached, kafka_jars, maven_jars
 from kafka_coop.testing.unavailable import LocalKafkaUnavailableError
+
+CLIENT_VERSION: Final = "4.1.0"
+"""Of kafka-clients, where nothing else is asked for."""
 
 _COMPILER: Final = "3.38.0"
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
@@ -72,6 +75,34 @@ def compile_java(source: Path, classpath: str) -> Path:
             raise RuntimeError(f"{source.name} does not compile: {done.stderr[-2000:]}")
 
     return cached(f"java-{source.stem}-{content}", into)
+
+
+def client_program(source: Path, version: str = CLIENT_VERSION) -> list[str]:
+    """The command that runs a program of the Java client's: one source file, compiled if need be.
+
+    Its JVM is for one of many on a small machine: little memory, few threads, and no compiling for
+    longer than the program runs.
+
+    Args:
+        source: Named like the class that has ``main``.
+        version: Of kafka-clients.
+
+    Returns:
+        What the program's arguments come after.
+
+    Raises:
+        LocalKafkaUnavailableError: Java, the client or the compiler is not to be had.
+        RuntimeError: It does not compile; the text says where.
+    """
+    java, jars = find_java(), kafka_jars(version)
+    found = [*jars.glob("kafka-clients-*.jar"), *jars.glob("slf4j-*.jar"), *jars.glob("lz4*.jar")]
+    libraries = os.pathsep.join(map(str, sorted(found)))
+    classes = compile_java(source, libraries)
+    return [
+        *(str(java), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"),
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+        *("-cp", f"{libraries}{os.pathsep}{classes}", source.stem),
+    ]
 
 
 def _candidates() -> Iterator[Path]:

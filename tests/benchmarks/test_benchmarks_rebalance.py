@@ -1,10 +1,13 @@
-"""When a benchmark's group is settled, and its load where the producer is full."""
+"""When a benchmark's group is settled, its members, and its load where the producer is full."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ import pytest
 import benchmarks.rebalance
 from benchmarks.rebalance import PARTITIONS, Group, Load
 from benchmarks.settled import MemberLog, settled
+from kafka_coop.testing.cluster import KafkaCluster, wait_until
 
 
 def member(path: Path, *lines: str) -> MemberLog:
@@ -77,6 +81,59 @@ def test_a_group_that_does_not_settle_says_who_owns_what(
             process.communicate(b"\n")
     with pytest.raises(RuntimeError, match=r"members \[0, 1\] have ended"):
         group.settle(1, waiting=1)
+
+
+@pytest.fixture
+def waiting(tmp_path: Path) -> Iterator[Group]:
+    """A group of one member, which is ready and waits to be told to go."""
+    group = Group("kafka_coop", "nowhere:1", "t", tmp_path)
+    group.start(wait=True)
+    wait_until(group._log(0).exists, "the member is not ready", timedelta(seconds=60))
+    yield group
+    group.stop()
+
+
+def test_who_waits_ends_when_told_to(waiting: Group) -> None:
+    waiting.terminate(0)
+    assert waiting.processes[0].wait(60) == 0
+    assert waiting._log(0).read_text() == ""
+
+
+def test_who_waits_ends_when_nobody_is_left_to_tell_it(waiting: Group) -> None:
+    (process,) = waiting.processes
+    assert process.stdin is not None
+    process.stdin.close()
+    assert process.wait(60) == 0
+
+
+@pytest.mark.timeout(400)
+def test_members_of_three_clients_log_alike(kafka: KafkaCluster, tmp_path: Path) -> None:
+    topic = f"mixed-{time.time_ns()}"
+    kafka.create_topic(topic, partitions=PARTITIONS)
+    load = Load(kafka.bootstrap_servers, topic)
+    group = Group("mixed", kafka.bootstrap_servers, topic, tmp_path)
+    patient = "session.timeout.ms=45000"  # a busy machine's members are not to lose each other
+    load.start()
+    try:
+        group.start_all([patient], [patient], [patient])
+        group.start(patient, wait=True)
+        group.settle(3, waiting=1)
+        start = time.time()
+        group.go(3)
+        group.settle(4, rest=1.0)
+        end = time.time()
+    finally:
+        group.stop()
+        load.stop()
+    cost = group.history().cost(start, end)
+    assert cost.moved == PARTITIONS // 4
+    assert cost.missing == 0
+    assert cost.convergence is not None
+    assert cost.convergence.seconds is not None
+    assert cost.convergence.rounds >= 2
+    for number in range(4):
+        kinds = {line.split()[1] for line in group._log(number).read_text().splitlines()}
+        assert kinds == {"r", "g", "+", "-"}, number
 
 
 class FullProducer:

@@ -16,8 +16,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from kafka_coop.testing.cluster import wait_until
-from kafka_coop.testing.jars import kafka_jars
-from kafka_coop.testing.java import compile_java, find_java
+from kafka_coop.testing.java import client_program
 from kafka_coop.testing.trial.journal import Event, read_journal
 from kafka_coop.testing.trial.member import Client, Job
 from kafka_coop.testing.trial.verdict import Tenure, tenures
@@ -26,7 +25,6 @@ from kafka_coop.testing.unavailable import KafkaUnavailableError
 
 CLIENTS: Final[tuple[Client, ...]] = ("ours", "confluent", "java", "kafka-python")
 
-_JAVA_CLIENT: Final = "4.1.0"
 _JAVA_STRATEGIES: Final = {
     "range": "org.apache.kafka.clients.consumer.RangeAssignor",
     "cooperative-sticky": "org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
@@ -272,10 +270,6 @@ def _python(job: Job) -> list[str]:
 
 
 def _java(job: Job) -> list[str]:
-    java, jars = find_java(), kafka_jars(_JAVA_CLIENT)
-    found = [*jars.glob("kafka-clients-*.jar"), *jars.glob("slf4j-*.jar"), *jars.glob("lz4*.jar")]
-    libraries = os.pathsep.join(map(str, sorted(found)))
-    classes = compile_java(Path(__file__).with_name("Member.java"), libraries)
     config = {
         "bootstrap.servers": job.bootstrap,
         "group.id": job.group,
@@ -289,8 +283,7 @@ def _java(job: Job) -> list[str]:
         **job.config,
     }
     return [
-        *(str(java), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"),
-        "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-        *("-cp", f"{libraries}{os.pathsep}{classes}", "Member", job.topic, job.journal),
+        *client_program(Path(__file__).with_name("Member.java")),
+        *(job.topic, job.journal),
         *(f"{k}={v}" for k, v in config.items()),
     ]
