@@ -30,10 +30,9 @@ from kafka_coop.types import TopicPartition
 
 _LOG = logging.getLogger("kafka_coop.spark")
 
-_SLICE = 0.03
-_EAGER_SLICE = 0.005
-"""Seconds of one poll: while the group's answer is awaited, the shorter one. What on_assign brought
-is taken in when the poll ends in which it was called; callbacks come within it."""
+_PAUSE, _EAGER_PAUSE = 0.01, 0.002
+"""Seconds between two polls; the shorter one while the group's answer is awaited. The consumer
+itself waits for nothing: no record comes, and a commit from Spark's thread would wait as long."""
 
 _OFFSETS_TIMEOUT = 10.0
 """Seconds for one question for committed offsets; it is asked again."""
@@ -214,6 +213,7 @@ class Member:
             self._subscribe()
             while not self._closing:
                 self._turn()
+                time.sleep(_PAUSE if self.is_settled else _EAGER_PAUSE)
         except BaseException as error:  # noqa: BLE001  # Spark's thread raises it
             with self.changed:
                 self._failure = error
@@ -237,7 +237,7 @@ class Member:
 
     def _turn(self) -> None:
         try:
-            message = self._consumer.poll(_SLICE if self.is_settled else _EAGER_SLICE)
+            message = self._consumer.poll(0.0)
         except KafkaException as error:
             if error.args[0].fatal():
                 raise
