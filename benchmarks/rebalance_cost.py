@@ -9,6 +9,7 @@ The logs are those of `benchmarks.rebalance_member`.
                hands has been delivered by its last owner. Owners change with callbacks that name
                partitions, and with a kill. Where a partition has no owner in the end, or two, or
                one that delivers nothing, the group has not converged
+    repeated   records that were delivered once more, by whomever, however long ago the first time
     rounds     by how much the group's generation had grown when the last owner changed: each round
                that completes adds one
 """
@@ -130,10 +131,11 @@ class History:
         for deliveries in self.deliveries.values():
             window = _window(deliveries, start, end - 0.3)
             changes = [(a, b) for a, b in itertools.pairwise(window) if a.member != b.member]
-            offsets = [d.offset for d in window]
-            cost.repeated += len(offsets) - len(set(offsets))
-            if offsets:
-                cost.missing += max(offsets) - min(offsets) + 1 - len(set(offsets))
+            known = {d.offset for d in deliveries if window and d.at < window[0].at}
+            cost.missing += _never_delivered(window, known)
+            for delivery in window:
+                cost.repeated += delivery.offset in known
+                known.add(delivery.offset)
             if changes:
                 cost.moved += 1
                 cost.gaps += [(b.at - a.at) * 1e3 for a, b in changes]
@@ -169,6 +171,13 @@ class History:
             return start
         mine = (d.at for d in self.deliveries.get(partition, ()) if d.member == owner)
         return next((at for at in mine if since <= at < end), None)
+
+
+def _never_delivered(window: Sequence[Delivery], before: set[int]) -> int:
+    """How many offsets between the window's first and last, in the log's order, never came."""
+    offsets = {d.offset for d in window}
+    between = range(min(offsets), max(offsets) + 1) if offsets else range(0)
+    return sum(offset not in offsets and offset not in before for offset in between)
 
 
 def _window(deliveries: Sequence[Delivery], start: float, end: float) -> Sequence[Delivery]:

@@ -125,6 +125,16 @@ def test_records_again_and_records_never(tmp_path: Path) -> None:
     assert (found.repeated, found.missing) == (1, 1)
 
 
+def test_what_was_delivered_long_before_the_event_is_repeated_too(tmp_path: Path) -> None:
+    """A killed member's last commit may be seconds old."""
+    found = cost(
+        tmp_path,
+        {0: "-4 r 0 1; -3 r 0 2; -2 r 0 3", 1: "6 r 0 2; 7 r 0 3; 8 r 0 4"},
+        killed={0: 0.1},
+    )
+    assert (found.repeated, found.missing) == (2, 0)
+
+
 def test_a_partition_silent_for_long_before_the_event_moves_too(tmp_path: Path) -> None:
     found = cost(tmp_path, {0: "-7 r 0 1; -5 r 0 2", 1: "1 r 0 3; 9.8 r 0 5"})
     assert found.moved == 1

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import io
 import socket
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from kio.schema.describe_groups.v5.request import DescribeGroupsRequest
-from kio.schema.describe_groups.v5.response import DescribedGroupMember, DescribeGroupsResponse
+from kio.schema.describe_groups.v5.response import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsResponse,
+)
 from kio.schema.types import GroupId
 from kio.serial import entity_reader, entity_writer
 from mixed_support import Trial, trial, without_kafka_python
@@ -20,7 +25,7 @@ from mixed_support import Trial, trial, without_kafka_python
 from kafka_coop.protocol.assignment import decode_assignment
 from kafka_coop.protocol.marks import AssignmentMarks, SubscriptionMarks, split_marks
 from kafka_coop.protocol.subscription import decode_subscription
-from kafka_coop.testing.cluster import KafkaCluster
+from kafka_coop.testing.cluster import KafkaCluster, wait_until
 from kafka_coop.testing.trial.crew import CLIENTS
 from kafka_coop.testing.trial.member import Client
 
@@ -34,7 +39,21 @@ OTHERS = [
 
 
 def described(group: Trial) -> dict[str, DescribedGroupMember]:
-    """What the coordinator holds of each member, by its client id."""
+    """What the coordinator holds of each member, by its client id.
+
+    It shows nothing of them while a round is under way, as a follow-up round may be.
+    """
+    found: list[DescribedGroup] = []
+
+    def stable() -> bool:
+        found[:] = [described_now(group)]
+        return found[0].group_state == "Stable"
+
+    wait_until(stable, f"{group.group} is not stable", timedelta(seconds=60))
+    return {member.client_id: member for member in found[0].members}
+
+
+def described_now(group: Trial) -> DescribedGroup:
     request = DescribeGroupsRequest(
         groups=(GroupId.parse(group.group),), include_authorized_operations=False
     )
@@ -47,7 +66,7 @@ def described(group: Trial) -> dict[str, DescribedGroupMember]:
         with connection.makefile("rb") as stream:
             answer = stream.read(int.from_bytes(stream.read(4), "big"))
     (found,) = entity_reader(DescribeGroupsResponse)(answer, 5)[0].groups  # after the header
-    return {member.client_id: member for member in found.members}
+    return found
 
 
 @pytest.mark.parametrize("other", OTHERS)

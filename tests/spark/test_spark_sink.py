@@ -128,7 +128,7 @@ def rows(*values: bytes) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], ["value"])
 
 
-def committed(options: SinkOptions) -> list[bytes]:
+def committed(options: SinkOptions) -> list[bytes | None]:
     """What readers of committed records see, up to the last record that is decided."""
     config = {**options.kafka, "group.id": "reader", "isolation.level": "read_committed"}
     del config["transactional.id"]
