@@ -77,6 +77,8 @@ class MemberCore:
         self.owned: Partitions = NO_PARTITIONS
         self.applied: Generation = NO_GENERATION
         """The generation that `owned` came with. A missed Sync leaves it behind `generation`."""
+        self._gained_at = float("-inf")
+        """When partitions last came."""
         self._assignors: Mapping[str, Assignor] = {a.name: a for a in settings.assignors}
         self._tokens = 0
         self._discovery = Discovery(settings, self._new_token)
@@ -236,6 +238,10 @@ class MemberCore:
             self._round = Round(began_at=now, reason=reason)
         elif self.state is State.UNJOINED:
             self._round.sent_reason = reason
+
+    def _relieved(self, now: float) -> None:
+        """Nothing is left of what a member that drains had."""
+        raise NotImplementedError
 
     def _force_rejoin(self, reason: str, now: float) -> None:
         """Nobody else wants this round: our bytes must change, or the coordinator starts none."""

@@ -81,7 +81,7 @@ class Joining(MemberCore):
             protocol=self.protocol,
             owned=self.owned,
             unsubscribed=self.owned.only(unwanted),
-            vanished=self._watch.vanished(self.owned),
+            vanished=self._watch.vanished(self.owned, since=self._gained_at),
             auto_commit=self.settings.auto_commit,
         )
 
@@ -328,11 +328,15 @@ class Joining(MemberCore):
         gave_up = self.state is State.ADOPTING
         self._enter(State.STABLE)
         self.owned, self.applied = assigned, self.generation
+        if added:
+            self._gained_at = now
         told = self._tell_assignor(assignment)
         offered, step_id = self._offer(gain(added, self.generation))
         self._announcing[step_id] = self._begin_round(now)
         self._round, self._joined = None, None
-        if gave_up:
+        if gave_up and self._draining and not assigned:
+            self._relieved(now)
+        elif gave_up:
             self._force_rejoin("need to revoke partitions and re-join", now)
         return told + offered
 

@@ -50,9 +50,10 @@ class Member(Joining, Leaving):
 
     def next_deadline(self) -> float | None:
         """When to call `handle(Tick(), …)` if nothing else happens first; None: never."""
-        times = [self._watch.deadline(), self._pulse.session_ends, self._retry_at]
+        pulse = self._pulse
+        times = [self._watch.deadline(), pulse.session_ends, pulse.follow_up_due, self._retry_at]
         if self._discovery.node is not None:
-            times.append(self._pulse.deadline())
+            times.append(pulse.deadline())
         if self._waits_for_poll():
             times.append(self._poll_deadline())
         if self.state in MEMBER:
@@ -329,6 +330,11 @@ class Member(Joining, Leaving):
             # Only the coordinator can say that we are out; whoever it is now, ask it.
             self._pulse.expire(now)
             effects += self._discovery.forget(now)
+        overdue = self._pulse.follow_up_due
+        if overdue is not None and now >= overdue:
+            self._pulse.told()
+            if self.state is State.STABLE:
+                self._force_rejoin("the follow-up round did not begin", now)
         if self.state in MEMBER or self.state is State.LEAVING:
             effects += self._pulse.beat(self._discovery.node, now)
         return effects + self._watch.refresh_if_due(now)

@@ -113,6 +113,19 @@ class Pulse:
         """Whether a follow-up round is announced and has not begun."""
         return self._announced_at is not None
 
+    @property
+    def follow_up_due(self) -> float | None:
+        """When to stop waiting for the announced follow-up round; None: none is announced.
+
+        Who is to begin it may have died, and its successor have got its place back without a
+        round, and with it an assignment of which nothing is left to give up (static members,
+        KIP-345): what was given up would be nobody's. A session is the time in which any other
+        death would have been noticed.
+        """
+        if self._announced_at is None:
+            return None
+        return self._announced_at + self._settings.session_timeout.total_seconds()
+
     def start(
         self, identity: GroupMetadata, now: float, *, joining_since: float, join_sent_at: float
     ) -> None:

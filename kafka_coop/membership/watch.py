@@ -122,9 +122,13 @@ class Watch:
             else None,
         )
 
-    def vanished(self, owned: Partitions) -> Partitions:
-        """Those of ``owned`` that are known not to exist any more."""
-        known = self._topics()
+    def vanished(self, owned: Partitions, *, since: float) -> Partitions:
+        """Those of ``owned`` that are known not to exist any more.
+
+        By what was asked for since they came, at ``since``: older metadata may not know yet what
+        the leader gave us, of a topic that has grown.
+        """
+        known = self._topics() if self._asked_at >= since else _NO_TOPICS
         gone: dict[str, list[int]] = {}
         for topic, indices in owned.items():
             seen = known.get(topic)

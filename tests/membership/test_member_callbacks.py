@@ -157,6 +157,21 @@ def test_partitions_that_vanished_are_lost_before_the_join() -> None:
     assert box.subscription().owned == NOTHING
 
 
+def test_metadata_from_before_do_not_know_what_came_of_a_topic_that_grew() -> None:
+    box = MemberBox.fresh().join(T0)
+    box.tick()
+    box.answer_metadata({"t": 1})
+    box.beat(ErrorCode.rebalance_in_progress)
+    box.answer_join(generation=2)
+    box.now += 0.01
+    box.answer_sync(T01)
+    box.do_steps()
+    box.effects.clear()
+    box.beat(ErrorCode.rebalance_in_progress)
+    assert box.actions() == []
+    assert box.subscription().owned == T01
+
+
 # --- eager ---------------------------------------------------------------------------------
 
 
@@ -440,7 +455,8 @@ def test_who_drains_joins_again_at_once_and_goes_on_owning() -> None:
     assert len(box.sent(ef.SendJoin)) == 1, "asking twice is asking once"
 
 
-def test_who_was_relieved_has_given_up_in_order_and_still_asks_for_nothing() -> None:
+def test_who_was_relieved_has_given_up_in_order_and_leaves_at_once() -> None:
+    """A JoinGroup and a close behind it would have the follow-up round begin twice."""
     box = stable()
     box.handle(ev.Drain())
     box.answer_join(generation=2)
@@ -450,9 +466,14 @@ def test_who_was_relieved_has_given_up_in_order_and_still_asks_for_nothing() -> 
         ef.CommitPositions,
         ef.Release,
     ]
+    joins = len(box.sent(ef.SendJoin))
     box.do_steps()
     assert box.member.owned == NOTHING
-    assert asks_to_be_relieved(box), "the follow-up round must not give it back"
+    assert len(box.sent(ef.SendJoin)) == joins
+    assert box.last(ef.SendLeave).request.reason == "the consumer has drained"
+    box.answer_leave()
+    box.handle(ev.Close())
+    assert box.stands(State.CLOSED)
 
 
 def test_a_new_subscription_ends_the_draining() -> None:
@@ -518,6 +539,21 @@ def test_an_announced_follow_up_is_listened_for_every_10_ms() -> None:
     start = box.now
     box.beat()
     assert box.now - start > 1
+
+
+def test_a_follow_up_that_nobody_begins_is_begun_by_who_waited_for_it() -> None:
+    """Whoever was to begin it died, and its static successor has nothing to give up."""
+    box = stable()
+    box.beat(ErrorCode.rebalance_in_progress)
+    box.answer_join(generation=2)
+    box.answer_sync(T01, marks=AssignmentMarks(follow_up=True))
+    session = box.member.settings.session_timeout.total_seconds()
+    announced, joins = box.now, len(box.sent(ef.SendJoin))
+    while len(box.sent(ef.SendJoin)) == joins:
+        box.beat()
+        assert box.now < announced + 2 * session
+    assert box.now == pytest.approx(announced + session, abs=session / 5)
+    assert box.last(ef.SendJoin).request.reason == "the follow-up round did not begin"
 
 
 def test_a_revoker_that_takes_its_time_costs_fewer_and_fewer_beats() -> None:

@@ -7,6 +7,7 @@ of the bugs back and expects them to be noticed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -181,6 +182,95 @@ def a_static_subscription_is_lost_with_the_coordinator() -> Scenario:
     )
 
 
+def a_follow_up_round_that_nobody_begins() -> Scenario:
+    """A static member dies while it gives up, and gets its place back without a round (KIP-345).
+
+    What it had given up was nobody's: the others waited for the round that it was to begin.
+    """
+    return scenario(
+        93620,
+        {
+            "m0": MemberPlan(
+                topics=("alpha", "gamma"),
+                habits=UserHabits(poll_interval=0.4, auto_commit_interval=1.0),
+            ),
+            "m2": MemberPlan(
+                topics=("alpha",),
+                instance_id="i2",
+                habits=UserHabits(poll_interval=0.9, callback=0.3, auto_commit_interval=1.0),
+            ),
+        },
+        (0.0, ft.Start(member="m0")),
+        (0.0, ft.Start(member="m2")),
+        (1.0053, ft.Drain(member="m2", seconds=1.6)),
+        (1.4374, ft.Crash(member="m2")),
+        (1.7315, ft.Start(member="m2")),
+        quiet_at=2.2315,
+        timing=Timing(session=5.0, rebalance=3.0, request=3.0, heartbeat=1.0, initial_delay=0.1,
+                      metadata_max_age=1.5, new_member=12.0, latency=(0.0005, 0.02)),
+        topics={"alpha": 1},
+    )  # fmt: skip
+
+
+def drained_in_the_midst_of_a_round() -> Scenario:
+    """Relieved, it joined the follow-up round and closed: the round began anew without it."""
+    fast = UserHabits(poll_interval=0.3, auto_commit_interval=0.3)
+    quiet = UserHabits(
+        poll_interval=0.3, callback=0.01, auto_commit_interval=None, commit_timeout=1.0
+    )
+    return replace(
+        scenario(
+            72647,
+            {
+                "m1": MemberPlan(topics=("alpha",), habits=quiet),
+                "m2": MemberPlan(topics=("alpha", "beta"), habits=fast),
+                "m3": MemberPlan(
+                    topics=EVERYTHING, habits=replace(fast, callback=0.01, commit_timeout=1.0)
+                ),
+                "m4": MemberPlan(
+                    topics=("alpha", "gamma"),
+                    habits=UserHabits(poll_interval=0.4, auto_commit_interval=1.0),
+                ),
+            },
+            (0.0, ft.Start(member="m1")),
+            (0.04824859397706625, ft.Start(member="m2")),
+            (0.08443096905492606, ft.Start(member="m3")),
+            (0.0845, ft.Start(member="m4")),
+            (1.4686, ft.Resubscribe(member="m1", topics=EVERYTHING, patterns=())),
+            (1.5667, ft.CommitNow(member="m1")),
+            quiet_at=2.1944999999999997,
+            timing=Timing(session=5.0, rebalance=6.0, request=1.0, heartbeat=1.0,
+                          initial_delay=0.0, metadata_max_age=1.5, new_member=12.0,
+                          latency=(0.0005, 0.02)),
+            topics={"alpha": 2, "beta": 5, "gamma": 2},
+        ),
+        last_leaver="m2",
+    )  # fmt: skip
+
+
+def given_what_its_metadata_do_not_know() -> Scenario:
+    """A topic grew: what the leader gave of it passed for vanished, by metadata from before."""
+    plan = MemberPlan(
+        topics=("beta", "gamma"), habits=UserHabits(poll_interval=0.4, auto_commit_interval=1.0)
+    )
+    return replace(
+        scenario(
+            102769,
+            {"m0": plan, "m1": plan},
+            (0.0, ft.Start(member="m0")),
+            (0.0, ft.Start(member="m1")),
+            (0.0003, ft.Stall(member="m1", seconds=3.0)),
+            (0.091, ft.GrowTopic(topic="gamma", by=3)),
+            quiet_at=1.9541,
+            timing=Timing(session=3.0, rebalance=6.0, request=1.0, heartbeat=1.0,
+                          initial_delay=0.1, metadata_max_age=1.5, new_member=12.0,
+                          latency=(0.0005, 0.001)),
+            topics={"beta": 1, "gamma": 1},
+        ),
+        last_leaver="m1",
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -193,6 +283,9 @@ def a_static_subscription_is_lost_with_the_coordinator() -> Scenario:
         a_commit_outlives_its_ownership,
         removed_for_not_rejoining,
         acknowledged_by_a_coordinator_that_loads,
+        a_follow_up_round_that_nobody_begins,
+        drained_in_the_midst_of_a_round,
+        given_what_its_metadata_do_not_know,
     ],
     ids=lambda make: str(make.__name__),
 )
