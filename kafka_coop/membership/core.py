@@ -222,7 +222,10 @@ class MemberCore:
         if self.state in MEMBER:
             if not waits_for_step:
                 self._leave_for_unjoined()
-            self._wish(why, now)
+            # With an id that the coordinator knows and the same bytes it might answer at once,
+            # with the generation that stands, and go on counting from our last heartbeat: we
+            # would take its answer for a new session, and be dropped within the lease.
+            self._force_rejoin(why, now)
         return effects
 
     def _leave_for_unjoined(self) -> None:
@@ -244,7 +247,7 @@ class MemberCore:
         raise NotImplementedError
 
     def _force_rejoin(self, reason: str, now: float) -> None:
-        """Nobody else wants this round: our bytes must change, or the coordinator starts none."""
+        """Our bytes must change, or the coordinator may start no round."""
         self._rejoins += 1
         self._wish(reason, now)
 

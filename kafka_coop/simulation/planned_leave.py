@@ -1,11 +1,11 @@
 """D, the invariant of planned leaves: a settled group relieves a member who drains.
 
-Nothing else happens meanwhile: the members are ours, their users poll, and others want what the
-leaver owns. Then it is relieved long before its time is up, each partition lies idle for one
-cooperative round and no longer, and the coordinator knows it no more once it has closed, be it
-a static member or not. In the midst of faults nobody can promise that. What holds there, too, is
-checked by `invariants` and `settling`: a member says that it drains exactly while it does, and
-the draining ends.
+Nothing else happens meanwhile: the members are ours and cooperative, their users poll, and others
+want what the leaver owns. Then it is relieved long before its time is up, each partition lies idle
+for one cooperative round and no longer, and the coordinator knows it no more once it has closed, be
+it a static member or not. In the midst of faults nobody can promise that. What holds there, too, is
+checked by `invariants` and `settling`: a member says that it drains exactly while it does, and the
+draining ends.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from kafka_coop.simulation.invariants import InvariantViolated
 from kafka_coop.simulation.process import Process
 from kafka_coop.simulation.settling import unsettled, wanted_topics
 from kafka_coop.simulation.world import GROUP, Timing, World
+from kafka_coop.types import RebalanceProtocol
 
 _STEP = 0.05
 """Virtual seconds between two looks."""
@@ -65,6 +66,8 @@ def _can_be_relieved(world: World, leaver: Process) -> bool:
     for process in alive:
         if not process.user.polling or process.dialect is not None:
             return False
+        if process.settings.protocol is not RebalanceProtocol.COOPERATIVE:
+            return False  # half-way through an upgrade: it gives all up in every round
         if process is not leaver:
             others |= wanted_topics(world, process)
     owned = {partition.topic for partition in leaver.user.owned}

@@ -271,6 +271,31 @@ def given_what_its_metadata_do_not_know() -> Scenario:
     )  # fmt: skip
 
 
+def back_within_its_session_without_a_round() -> Scenario:
+    """A static member that polled too late joined again with the bytes the coordinator knew.
+
+    It was answered at once, and its session went on from its last heartbeat before: it was dropped
+    while it trusted in a lease that began with its join.
+    """
+    habits = UserHabits(poll_interval=0.4, auto_commit_interval=1.0)
+    plan = MemberPlan(topics=(), strategies=("range",), habits=habits)
+    return scenario(
+        170433,
+        {
+            "m0": replace(plan, topics=("alpha", "gamma"), instance_id="i0"),
+            "m1": replace(plan, topics=("beta", "gamma"), instance_id="i1"),
+        },
+        (0.0, ft.Start(member="m0")),
+        (0.030487985853435297, ft.Start(member="m1")),
+        (0.054, ft.SlowCallbacks(member="m1", seconds=4.8)),
+        (0.0921, ft.Resubscribe(member="m0", topics=("beta",), patterns=())),
+        quiet_at=0.5921,
+        timing=Timing(session=2.0, rebalance=3.0, request=1.0, heartbeat=1.0, initial_delay=0.0,
+                      metadata_max_age=1.5, new_member=12.0, latency=(0.0005, 0.02)),
+        topics={"alpha": 1, "beta": 2, "gamma": 1},
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -286,6 +311,7 @@ def given_what_its_metadata_do_not_know() -> Scenario:
         a_follow_up_round_that_nobody_begins,
         drained_in_the_midst_of_a_round,
         given_what_its_metadata_do_not_know,
+        back_within_its_session_without_a_round,
     ],
     ids=lambda make: str(make.__name__),
 )
