@@ -242,10 +242,6 @@ class MemberCore:
         elif self.state is State.UNJOINED:
             self._round.sent_reason = reason
 
-    def _relieved(self, now: float) -> None:
-        """Nothing is left of what a member that drains had."""
-        raise NotImplementedError
-
     def _force_rejoin(self, reason: str, now: float) -> None:
         """Our bytes must change, or the coordinator may start no round."""
         self._rejoins += 1

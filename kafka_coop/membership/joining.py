@@ -334,9 +334,7 @@ class Joining(MemberCore):
         offered, step_id = self._offer(gain(added, self.generation))
         self._announcing[step_id] = self._begin_round(now)
         self._round, self._joined = None, None
-        if gave_up and self._draining and not assigned:
-            self._relieved(now)
-        elif gave_up:
+        if gave_up:
             self._force_rejoin("need to revoke partitions and re-join", now)
         return told + offered
 

@@ -49,15 +49,6 @@ class Leaving(MemberCore):
         waits = self.state in _IN_A_ROUND and bool(self.owned)
         self._round_ends_by = now + (_PATIENCE.total_seconds() if waits else 0.0)
 
-    def _relieved(self, now: float) -> None:
-        """Who has drained leaves at once: LeaveGroup begins the follow-up round as a join would.
-
-        Had it joined, and left in that round's midst, when its user closes, the round would begin
-        anew; those who have their Sync already would hear of it with their next beat only, and
-        what the others were to get would lie idle until then.
-        """
-        self._leave_after_round(now)
-
     def _leaves_now(self, now: float) -> bool:
         """Whether leaving is wanted and nothing is worth waiting for."""
         if self._round_ends_by is None:
@@ -113,8 +104,6 @@ class Leaving(MemberCore):
         reason = (
             "the consumer is being closed"
             if self._closing
-            else "the consumer has drained"
-            if self._draining
             else "the consumer unsubscribed from all topics"
         )
         sent = self._leave_request(reason)
