@@ -175,20 +175,23 @@ def _outcomes(blocks: Iterable[range], jobs: int) -> Iterator[Outcome]:
 
 
 def _run_block(seeds: range) -> Outcome:
+    """A world is garbage all at once, when its run is over: looking for some before is a waste."""
     outcome = Outcome()
-    for seed in seeds:
-        outcome.take(seed, run(random_scenario(seed), coverage=outcome.coverage))
-    gc.collect()
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        for seed in seeds:
+            outcome.take(seed, run(random_scenario(seed), coverage=outcome.coverage))
+    finally:
+        gc.collect()
+        if was_enabled:
+            gc.enable()
     return outcome
 
 
 def _prepare() -> None:
-    """A world is garbage all at once, when its run is over: looking for some before is a waste.
-
-    So it is looked for once a block. What is there by now stays, and is not looked through at all.
-    """
+    """What is there by now stays, and need not be looked through at all."""
     gc.freeze()
-    gc.disable()
 
 
 def main(argv: Iterable[str] | None = None) -> int:
