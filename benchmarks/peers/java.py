@@ -10,8 +10,7 @@ from typing import Final
 
 from benchmarks.peers.wire import Peer, PeerUnavailableError, Took, blob, string
 from kafka_coop.protocol.user_data import Claim
-from kafka_coop.testing.jars import kafka_jars
-from kafka_coop.testing.java import CLIENT_VERSION, compile_java, find_java
+from kafka_coop.testing.java import CLIENT_VERSION, client_libraries, compile_java, find_java
 from kafka_coop.testing.unavailable import LocalKafkaUnavailableError
 from kafka_coop.types import NO_GENERATION, Generation, Partitions
 
@@ -34,9 +33,7 @@ class JavaPeer(Peer):
 
     def __init__(self, *options: str) -> None:
         try:
-            java, jars = find_java(), kafka_jars(VERSION)
-            found = [*jars.glob("kafka-clients-*.jar"), *jars.glob("slf4j-*.jar")]
-            libraries = os.pathsep.join(map(str, sorted(found)))
+            java, libraries = find_java(), client_libraries(VERSION)
             path = f"{compile_java(_SOURCE, libraries)}{os.pathsep}{libraries}"
         except LocalKafkaUnavailableError as error:
             raise PeerUnavailableError(str(error)) from error

@@ -77,6 +77,17 @@ def compile_java(source: Path, classpath: str) -> Path:
     return cached(f"java-{source.stem}-{content}", into)
 
 
+def client_libraries(version: str = CLIENT_VERSION) -> str:
+    """The class path of the Java client and what it needs.
+
+    Raises:
+        LocalKafkaUnavailableError: It is not to be had.
+    """
+    jars = kafka_jars(version)
+    found = [*jars.glob("kafka-clients-*.jar"), *jars.glob("slf4j-*.jar"), *jars.glob("lz4*.jar")]
+    return os.pathsep.join(map(str, sorted(found)))
+
+
 def client_program(source: Path, version: str = CLIENT_VERSION) -> list[str]:
     """The command that runs a program of the Java client's: one source file, compiled if need be.
 
@@ -94,9 +105,7 @@ def client_program(source: Path, version: str = CLIENT_VERSION) -> list[str]:
         LocalKafkaUnavailableError: Java, the client or the compiler is not to be had.
         RuntimeError: It does not compile; the text says where.
     """
-    java, jars = find_java(), kafka_jars(version)
-    found = [*jars.glob("kafka-clients-*.jar"), *jars.glob("slf4j-*.jar"), *jars.glob("lz4*.jar")]
-    libraries = os.pathsep.join(map(str, sorted(found)))
+    java, libraries = find_java(), client_libraries(version)
     classes = compile_java(source, libraries)
     return [
         *(str(java), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"),
