@@ -44,6 +44,9 @@ from kafka_coop.types import (
 
 Effects = tuple[Effect, ...]
 
+_LINGER = 0.1
+"""Seconds from the moment that a draining member is relieved to its close: a poll's return."""
+
 
 @dataclass(slots=True)
 class BlockingStep:
@@ -94,6 +97,8 @@ class MemberCore:
         """The broker assigns this group's partitions, since another member wanted that."""
         self._draining = False
         """About to leave: every JoinGroup asks the leader to give what we own to others."""
+        self._lingers_until: float | None = None
+        """Relieved of everything: no JoinGroup before this, for a LeaveGroup most likely comes."""
 
         # The attempt under way.
         self._prepared = False
@@ -246,6 +251,17 @@ class MemberCore:
         """Our bytes must change, or the coordinator may start no round."""
         self._rejoins += 1
         self._wish(reason, now)
+
+    def _linger(self, now: float) -> None:
+        """Who has drained is in no hurry to join: it is about to be closed.
+
+        LeaveGroup begins the follow-up round as a JoinGroup would. Were it joined first, and left
+        in its midst, it would begin anew: those who have their Sync by then would hear of it with
+        their next beat only, and what the others are to get would lie idle until then. Leaving by
+        itself is not for the machine to do: the user may have a transaction to commit, under this
+        member's name. One who does not close has the others wait for so long.
+        """
+        self._lingers_until = now + _LINGER
 
     def _begin_round(self, now: float) -> Round:
         if self._round is None:

@@ -336,6 +336,8 @@ class Joining(MemberCore):
         self._round, self._joined = None, None
         if gave_up:
             self._force_rejoin("need to revoke partitions and re-join", now)
+            if self._draining and not assigned:
+                self._linger(now)
         return told + offered
 
     def _tell_assignor(self, assignment: Assignment) -> Effects:

@@ -153,6 +153,7 @@ class Leaving(MemberCore):
         self._interest = Interest()
         self._overdue = None
         self._draining = False
+        self._lingers_until = None
         effects += (IdentityChanged(metadata=self.metadata, commits_open=False),)
         if self._closing:
             self._enter(State.CLOSED)

@@ -57,7 +57,7 @@ class Member(Joining, Leaving):
         if self._waits_for_poll():
             times.append(self._poll_deadline())
         if self.state in MEMBER:
-            times.append(self._round_ends_by)
+            times += (self._round_ends_by, self._lingers_until)
         if self.state in MEMBER or self.state is State.LEAVING:
             times.append(self._discovery.deadline())
         if self.state is State.LEAVING and self._blocking is None:
@@ -78,13 +78,19 @@ class Member(Joining, Leaving):
         if self._leaves_now(now):
             return self._begin_leaving(now) + self._advance_leaving(now)
         found = self._discovery.ensure(now)
-        if self.state is State.STABLE and self._rejoin is not None:
+        lingers = self._lingers(now)
+        if self.state is State.STABLE and self._rejoin is not None and not lingers:
             self._enter(State.UNJOINED)
             self._prepared = False
             self._retries = 0
         if self.state is State.UNJOINED:
             return found + self._advance_unjoined(now)
         return found
+
+    def _lingers(self, now: float) -> bool:
+        if self._lingers_until is not None and now >= self._lingers_until:
+            self._lingers_until = None
+        return self._lingers_until is not None
 
     @property
     def expecting(self) -> bool:
@@ -119,6 +125,7 @@ class Member(Joining, Leaving):
         self._round_ends_by = None  # an unsubscribe that waited for the round's end is undone
         self._set_interest(event, now)
         drained, self._draining = self._draining, False
+        self._lingers_until = None
         if drained or (before.topics, before.patterns) != (
             self._interest.topics,
             self._interest.patterns,

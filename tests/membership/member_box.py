@@ -112,6 +112,12 @@ class MemberBox:
         self.now += seconds
         return self.handle(ev.Tick())
 
+    def until_deadline(self) -> float:
+        """Seconds until the member wants to be woken."""
+        deadline = self.member.next_deadline()
+        assert deadline is not None, "it asks for no wake-up"
+        return deadline - self.now
+
     def subscribe(self, *topics: str, patterns: Iterable[str] = ()) -> list[ef.Effect]:
         return self.handle(ev.Subscribe(topics=topics or ("t",), patterns=tuple(patterns)))
 

@@ -465,9 +465,49 @@ def test_who_was_relieved_has_given_up_in_order_and_still_asks_for_nothing() -> 
         ef.CommitPositions,
         ef.Release,
     ]
+    joins = len(box.sent(ef.SendJoin))
     box.do_steps()
     assert box.member.owned == NOTHING
+    assert len(box.sent(ef.SendJoin)) == joins, "it is most likely about to be closed"
+    box.tick(box.until_deadline())
+    while len(box.sent(ef.SendJoin)) == joins:
+        box.tick(box.until_deadline())
     assert asks_to_be_relieved(box), "the follow-up round must not give it back"
+
+
+def relieved() -> MemberBox:
+    box = MemberBox.fresh(heartbeat_interval=timedelta(milliseconds=50)).join(T01)
+    box.handle(ev.Drain())
+    box.answer_join(generation=2)
+    box.answer_sync(NOTHING, marks=AssignmentMarks(follow_up=True))
+    box.do_steps()
+    return box
+
+
+def test_who_closes_once_relieved_leaves_without_another_join() -> None:
+    """A JoinGroup and a close behind it would have the follow-up round begin twice."""
+    box = relieved()
+    joins = len(box.sent(ef.SendJoin))
+    box.beat(ErrorCode.rebalance_in_progress)
+    assert box.stands(State.STABLE), "also where another has begun the round already"
+    box.handle(ev.Close())
+    assert box.sent(ef.SendLeave)
+    assert len(box.sent(ef.SendJoin)) == joins
+
+
+def test_a_relieved_member_that_is_evicted_meanwhile_asks_for_no_wake_up_in_the_past() -> None:
+    box = relieved()
+    box.beat(ErrorCode.unknown_member_id)
+    box.tick(0.2)
+    deadline = box.member.next_deadline()
+    assert deadline is None or deadline > box.now
+
+
+def test_a_relieved_member_that_subscribes_anew_joins_at_once() -> None:
+    box = relieved()
+    box.effects.clear()
+    box.subscribe("t")
+    assert not asks_to_be_relieved(box)
 
 
 def test_a_new_subscription_ends_the_draining() -> None:

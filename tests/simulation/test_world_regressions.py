@@ -212,6 +212,42 @@ def a_follow_up_round_that_nobody_begins() -> Scenario:
     )  # fmt: skip
 
 
+def drained_in_the_midst_of_a_round() -> Scenario:
+    """Relieved, it joined the follow-up round and closed: the round began anew without it."""
+    fast = UserHabits(poll_interval=0.3, auto_commit_interval=0.3)
+    quiet = UserHabits(
+        poll_interval=0.3, callback=0.01, auto_commit_interval=None, commit_timeout=1.0
+    )
+    return replace(
+        scenario(
+            72647,
+            {
+                "m1": MemberPlan(topics=("alpha",), habits=quiet),
+                "m2": MemberPlan(topics=("alpha", "beta"), habits=fast),
+                "m3": MemberPlan(
+                    topics=EVERYTHING, habits=replace(fast, callback=0.01, commit_timeout=1.0)
+                ),
+                "m4": MemberPlan(
+                    topics=("alpha", "gamma"),
+                    habits=UserHabits(poll_interval=0.4, auto_commit_interval=1.0),
+                ),
+            },
+            (0.0, ft.Start(member="m1")),
+            (0.04824859397706625, ft.Start(member="m2")),
+            (0.08443096905492606, ft.Start(member="m3")),
+            (0.0845, ft.Start(member="m4")),
+            (1.4686, ft.Resubscribe(member="m1", topics=EVERYTHING, patterns=())),
+            (1.5667, ft.CommitNow(member="m1")),
+            quiet_at=2.1944999999999997,
+            timing=Timing(session=5.0, rebalance=6.0, request=1.0, heartbeat=1.0,
+                          initial_delay=0.0, metadata_max_age=1.5, new_member=12.0,
+                          latency=(0.0005, 0.02)),
+            topics={"alpha": 2, "beta": 5, "gamma": 2},
+        ),
+        last_leaver="m2",
+    )  # fmt: skip
+
+
 def given_what_its_metadata_do_not_know() -> Scenario:
     """A topic grew: what the leader gave of it passed for vanished, by metadata from before."""
     plan = MemberPlan(
@@ -273,6 +309,7 @@ def back_within_its_session_without_a_round() -> Scenario:
         removed_for_not_rejoining,
         acknowledged_by_a_coordinator_that_loads,
         a_follow_up_round_that_nobody_begins,
+        drained_in_the_midst_of_a_round,
         given_what_its_metadata_do_not_know,
         back_within_its_session_without_a_round,
     ],
