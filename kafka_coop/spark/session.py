@@ -47,6 +47,9 @@ _BUSY_PAUSE, _CALM_PAUSE = 0.01, 0.1
 Spark asks for the latest offset a hundred times a second; a call that finds nothing waits so long
 for something to come before it says so."""
 
+_ENDS_HOLD = 1.0
+"""Seconds for which the logs' ends are not asked for again, if there is enough to read."""
+
 
 class Session:
     """From the first call that needs the group, to `close`. One thread calls.
@@ -78,6 +81,7 @@ class Session:
         self._warned = ""
         self._has_been_assigned = False
         self._ends: dict[TopicPartition, int] = {}
+        self._asked_at = float("-inf")
         self._known_logs: frozenset[TopicPartition] = frozenset()
 
     # --- what Spark calls ------------------------------------------------------------------
@@ -115,6 +119,7 @@ class Session:
         self._refuse_moved_state(member)
         found = self._wait_for_data(member, limited=limited)
         if found is None and self._targets is not None:
+            member.commit_now()  # the run ends with this call, if nothing comes to us any more
             plan = functools.partial(self._plan, member, limited=True)
             found = wait_for_group(member, self._targets, self._options, plan)
         return start if found is None else found
@@ -237,10 +242,7 @@ class Session:
             else:
                 member.holdings.forget()  # it was planned and never run
             member.changed.notify_all()
-            if self._targets is None:
-                member.commit_later()
-        if self._targets is not None:
-            member.commit_now()  # the run may end with this call
+            member.commit_later()
 
     def _drains(self, member: Member) -> bool:
         """Whether the driver asked us to hand everything over; does it, if so."""
@@ -293,7 +295,7 @@ class Session:
                 for of, hold in member.holdings.held.items()
                 if of not in member.holdings.leaving
             }
-        available = self._available(member, positions)
+        available = self._available(member, positions, limited=limited)
         offsets = sum(span.size for span in available.values())
         if offsets == 0 or (limited and self._holds_back(offsets)):
             return None
@@ -317,10 +319,12 @@ class Session:
         return end
 
     def _available(
-        self, member: Member, positions: Mapping[TopicPartition, int]
+        self, member: Member, positions: Mapping[TopicPartition, int], *, limited: bool
     ) -> dict[TopicPartition, Range]:
         try:
-            self._ends = self._logs.ends(positions)
+            if not self._knows_enough(positions, limited=limited):
+                self._ends = self._logs.ends(positions)
+                self._asked_at = time.monotonic()
             begins = self._beginnings(positions)
         except KafkaException as error:
             self._warn_once(f"the logs' ends can't be had: {error}")
@@ -337,6 +341,20 @@ class Session:
                 end = max(position, min(end, self._targets.get(of, position)))  # noqa: PLW2901  # the end that counts
             available[of] = Range(position, end)
         return available
+
+    def _knows_enough(self, positions: Mapping[TopicPartition, int], *, limited: bool) -> bool:
+        """Whether the logs' ends of a moment ago will do: what is there is more than is asked for.
+
+        A query that catches up asks once a second, not with every batch. A log that has become
+        shorter (an unclean election, a topic made anew) is noticed so much later.
+        """
+        if time.monotonic() - self._asked_at > _ENDS_HOLD or positions.keys() != self._ends.keys():
+            return False
+        if self._targets is not None:
+            return all(end >= self._targets.get(of, 0) for of, end in self._ends.items())
+        most = self._options.max_offsets
+        there = sum(max(0, end - positions[of]) for of, end in self._ends.items())
+        return limited and most is not None and there >= most
 
     def _warn_once(self, text: str) -> None:
         """Spark asks ten times a second: what goes on being so is told once."""

@@ -307,6 +307,42 @@ def test_available_now_ends_where_the_logs_ended(box: Box) -> None:
     assert sizes == [6, 4]
 
 
+def test_a_run_that_has_ended_is_committed(box: Box) -> None:
+    session = box.session(maxOffsetsPerTrigger="6")
+    box.produce(5)
+    session.aim_at_what_is_there()
+    offset: Offset = {}
+    while (end := session.latest(offset, limited=True)) != offset:
+        offset = end
+    reader = CoopConsumer(
+        {"bootstrap.servers": box.kafka.bootstrap_servers, "group.id": f"group-{box.topic}"}
+    )
+    asked = [confluent_kafka.TopicPartition(box.topic, p) for p in (0, 1)]
+    assert [of.offset for of in reader.committed(asked, 30)] == [5, 5]
+    reader.close()
+
+
+def test_a_query_that_catches_up_asks_for_the_logs_ends_once(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = box.session(maxOffsetsPerTrigger="4")
+    box.produce(20)
+    asked: list[int] = []
+    ends = session._logs.ends
+    monkeypatch.setattr(
+        session._logs, "ends", lambda partitions: (asked.append(1), ends(partitions))[1]
+    )
+    monkeypatch.setattr("kafka_coop.spark.session._ENDS_HOLD", 3600.0)
+    offset: Offset = {}
+    for _ in range(9):
+        offset = batch(session, offset)
+    assert len(asked) == 1
+    box.produce(1)
+    offset = batch(session, batch(session, offset))
+    assert len(asked) > 1
+    assert {partition: span.stop for partition, span in ranges(offset).items()} == {0: 21, 1: 21}
+
+
 def test_a_log_that_ends_before_the_position_is_told(box: Box) -> None:
     session = box.session(startingOffsets=json.dumps({box.topic: {"0": 9, "1": 0}}))
     box.produce(3)

@@ -67,7 +67,7 @@ class Crew:
         self.topic = topic
         self.killed: dict[str, int] = {}
         self._bootstrap = bootstrap
-        self._folder = folder
+        self._folder = folder.resolve()  # members run elsewhere
         self._config = dict(config or {})
         self._faketime = faketime
         self._clocks: dict[str, WallClock] = {}

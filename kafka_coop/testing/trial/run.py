@@ -248,6 +248,8 @@ def _mourn(arena: Arena, result: Result) -> list[str]:
 def _until_whole(arena: Arena) -> None:
     def whole() -> bool:
         time.sleep(_LOOK)  # reading all journals takes a while: not all the time
+        if not arena.crew.running and (gone := arena.crew.deserters()):
+            raise RuntimeError(f"no member runs: {arena.crew.last_words(gone[0])}")
         owned = [arena.crew.owned(name) for name in arena.crew.running]
         counts = sum(map(len, owned))
         return all(owned) and counts == arena.partitions == len(set().union(*owned))
