@@ -7,9 +7,10 @@ from typing import Any, TypeAlias
 
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.registry import REGISTRY
-from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark import SparkContext
+from pyspark.sql.streaming.listener import JStreamingQueryListener, StreamingQueryListener
 
-from kafka_coop.spark.progress import SourceProgress, own_sources
+from kafka_coop.spark.progress import QueryProgress, SourceProgress, from_event, from_json
 from kafka_coop.spark.rendezvous import Rendezvous
 
 _LABELS = ("query", "group")
@@ -37,6 +38,7 @@ class GroupListener(StreamingQueryListener):
         self._handover = _gauge(
             registry, "handover_seconds", "The last hand-over: from on_revoke to the commit."
         )
+        self._in_java: Any = None
         self._names: dict[str, str] = {}
         self._shown: dict[str, set[_Series]] = {}
 
@@ -45,13 +47,15 @@ class GroupListener(StreamingQueryListener):
 
     def onQueryProgress(self, event: Any) -> None:
         """A batch is done, or nothing came for a while."""
-        progress = event.progress
-        name = self._names.setdefault(str(progress.id), progress.name or str(progress.id))
-        sources = own_sources(progress.sources)
-        if progress.stateOperators:
-            for source in sources:
+        self.hear(from_event(event.progress))
+
+    def hear(self, progress: QueryProgress) -> None:
+        """A batch is done, or nothing came for a while."""
+        name = self._names.setdefault(progress.id, progress.name)
+        if progress.stateful:
+            for source in progress.sources:
                 Rendezvous(source.id).mark_stateful()
-        self._show(name, sources)
+        self._show(name, progress.sources)
 
     def onQueryIdle(self, event: Any) -> None:
         """Nothing changed."""
@@ -59,6 +63,15 @@ class GroupListener(StreamingQueryListener):
     def onQueryTerminated(self, event: Any) -> None:
         """Its series end: what it held is others' now."""
         self._show(self._names.pop(str(event.id), ""), [])
+
+    @property
+    def _jlistener(self) -> Any:
+        """What the JVM calls. PySpark's own name; a PySpark without it calls `onQueryProgress`."""
+        if self._in_java is None:
+            assert SparkContext._jvm is not None  # noqa: SLF001  # as PySpark does
+            wrapper = SparkContext._jvm.PythonStreamingQueryListenerWrapper  # noqa: SLF001  # the same
+            self._in_java = wrapper(_OneCall(self))
+        return self._in_java
 
     def _show(self, name: str, sources: Iterable[SourceProgress]) -> None:
         """All of a query's sources at once: what none of them has any more is shown no more."""
@@ -76,6 +89,21 @@ class GroupListener(StreamingQueryListener):
             gauge.labels(*shown).set(value)
         if now:
             self._shown[name] = set(now)
+
+
+class _OneCall(JStreamingQueryListener):
+    """Fetches a batch's progress from the JVM in one piece.
+
+    PySpark's own asks for each field with a call of its own, and for its class, which the JVM looks
+    for in all of Spark's jars: 80 ms of the driver's CPU time for every batch.
+    """
+
+    def __init__(self, listener: GroupListener) -> None:
+        super().__init__(listener)
+        self._listener = listener
+
+    def onQueryProgress(self, jevent: Any) -> None:
+        self._listener.hear(from_json(jevent.progress().json()))
 
 
 _made: dict[tuple[int, str], Gauge] = {}

@@ -7,9 +7,10 @@ Spark keeps the offsets of each source as JSON text: ``endOffset`` is the end of
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 from kafka_coop.types import TopicPartition
@@ -36,6 +37,50 @@ class SourceProgress:
     rebalances: int = 0
     last_rebalance: timedelta = timedelta(0)
     last_handover: timedelta = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryProgress:
+    """A batch of a query, as far as it concerns us.
+
+    Attributes:
+        id: The query's.
+        name: As its user named it; else its id.
+        stateful: Whether it keeps state.
+        sources: Those that are ours.
+    """
+
+    id: str
+    name: str
+    stateful: bool
+    sources: Sequence[SourceProgress]
+
+
+def from_event(progress: Any) -> QueryProgress:
+    """From PySpark's `StreamingQueryProgress`."""
+    return QueryProgress(
+        id=str(progress.id),
+        name=progress.name or str(progress.id),
+        stateful=bool(progress.stateOperators),
+        sources=own_sources(progress.sources),
+    )
+
+
+def from_json(text: str) -> QueryProgress:
+    """From Spark's own text of it (``StreamingQueryProgress.json``)."""
+    given = json.loads(text)
+    sources = [
+        SimpleNamespace(endOffset=one.get("endOffset"), latestOffset=one.get("latestOffset"))
+        for one in given.get("sources", ())
+    ]
+    return from_event(
+        SimpleNamespace(
+            id=given["id"],
+            name=given.get("name"),
+            stateOperators=given.get("stateOperators"),
+            sources=sources,
+        )
+    )
 
 
 def own_sources(sources: Iterable[Any]) -> list[SourceProgress]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafka_coop.spark.offsets import Range, SourceOffset
-from kafka_coop.spark.progress import own_sources
+from kafka_coop.spark.progress import from_event, from_json, own_sources
 from kafka_coop.spark.rendezvous import Rendezvous
 from kafka_coop.types import TopicPartition
 
@@ -38,6 +38,23 @@ def test_lag_is_what_lies_between_the_batch_and_the_log() -> None:
 def test_a_query_that_has_read_nothing_is_known_by_its_report() -> None:
     (one,) = own_sources([source(None, json.dumps(REPORT))])
     assert (one.id, one.lag) == ("1f", {})
+
+
+@pytest.mark.parametrize("name", ["etl", None])
+@pytest.mark.parametrize("stateful", [True, False])
+def test_sparks_own_text_tells_the_same_as_pysparks_event(name: str | None, stateful: bool) -> None:
+    operators = [{"operatorName": "symmetricHashJoin"}] if stateful else []
+    about = {"id": "7d", "name": name, "stateOperators": operators}
+    ends = {"endOffset": END.to_json(), "latestOffset": REPORT}
+    as_text = json.dumps({**about, "sources": [ends, {"endOffset": None, "latestOffset": "7"}]})
+    told = from_json(as_text)
+    assert told == from_event(
+        SimpleNamespace(
+            **about,
+            sources=[source(json.dumps(END.to_json()), json.dumps(REPORT)), source(None, "7")],
+        )
+    )
+    assert (told.name, told.stateful, len(told.sources)) == (name or "7d", stateful, 1)
 
 
 @pytest.mark.parametrize("end", [None, "7", "null", '{"orders":{"0":23}}', "no json"])

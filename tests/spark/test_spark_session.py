@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
+from unittest.mock import Mock
 
 import confluent_kafka
 import pytest
@@ -327,19 +328,16 @@ def test_a_query_that_catches_up_asks_for_the_logs_ends_once(
 ) -> None:
     session = box.session(maxOffsetsPerTrigger="4")
     box.produce(20)
-    asked: list[int] = []
-    ends = session._logs.ends
-    monkeypatch.setattr(
-        session._logs, "ends", lambda partitions: (asked.append(1), ends(partitions))[1]
-    )
+    ends = Mock(side_effect=session._logs.ends)
+    monkeypatch.setattr(session._logs, "ends", ends)
     monkeypatch.setattr("kafka_coop.spark.session._ENDS_HOLD", 3600.0)
     offset: Offset = {}
     for _ in range(9):
         offset = batch(session, offset)
-    assert len(asked) == 1
+    assert ends.call_count == 1
     box.produce(1)
     offset = batch(session, batch(session, offset))
-    assert len(asked) > 1
+    assert ends.call_count > 1
     assert {partition: span.stop for partition, span in ranges(offset).items()} == {0: 21, 1: 21}
 
 
