@@ -94,8 +94,8 @@ def _read_all(spark: SparkSession, options: argparse.Namespace, **more: str) -> 
 
 
 def _throughput(spark: SparkSession, options: argparse.Namespace, **more: str) -> dict[str, Any]:
-    """The best of two runs, the first of which warms everything up."""
-    runs = [_read_all(spark, options, **more) for _ in range(2)]
+    """The best of four runs: a JVM compiles for as long before it is as fast as a query's is."""
+    runs = [_read_all(spark, options, **more) for _ in range(4)]
     return max(runs, key=lambda run: run["rows_per_second"])
 
 
