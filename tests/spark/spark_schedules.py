@@ -3,9 +3,11 @@
     python tests/spark/spark_schedules.py --schedules 100 --seed 1
 
 Three queries with checkpoints of their own share a group while records are produced. Every one is
-started, stopped and killed at random calls of the source's life cycle, and started again. In the
-end all records are in the sinks; a record is there twice only if it was in a sink while the group
-did not know that yet, and the process died then, or its partition was lost with a session.
+started, stopped, drained and killed, between and in the midst of the calls of the source's life
+cycle, and started again; sinks are slow, and brokers restart. In the end all records are in the
+sinks; one is in two sinks only if it was in the first when that query died or lost its session, and
+the group did not know that yet; and in no sink twice, for a batch that is replayed reads what it
+read before. A query that was drained leaves nothing to be read again.
 """
 
 from __future__ import annotations
@@ -15,10 +17,11 @@ import random
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from confluent_kafka import Producer
-from spark_stand_in import Checkpoint, Query, Record, random_death
+from spark_stand_in import Checkpoint, Death, Query, Record, random_death
 
 from kafka_coop.testing.local import LocalKafka
 
@@ -35,14 +38,35 @@ class Outcome:
     missing: list[Record]
     twice: list[Record]
     wrong: list[Record]
-    """Twice, although the group knew of the first time, or nobody died."""
+    """Twice, although the group knew of the first time, or nobody died; or in the same sink."""
+    unlike: int
+    """Replayed batches that read something else."""
+    drained: int
     deaths: int
     failures: list[str]
 
+    @property
+    def sound(self) -> bool:
+        """Nothing is missing, nothing is there twice without an excuse, no query failed."""
+        return not (self.missing or self.wrong or self.unlike or self.failures)
 
-def run_schedule(servers: str, topic: str, seed: int, *, steps: int = 6) -> Outcome:
-    """Plays one schedule; the topic exists, is empty, and has `PARTITIONS` partitions."""
-    schedule = _Schedule(servers, topic, random.Random(seed))
+
+def run_schedule(
+    servers: str,
+    topic: str,
+    seed: int,
+    *,
+    steps: int = 6,
+    restart: Callable[[], None] | None = None,
+    hasty: bool = False,
+) -> Outcome:
+    """Plays one schedule; the topic exists, is empty, and has `PARTITIONS` partitions.
+
+    Args:
+        restart: Restarts a broker; None: nobody does.
+        hasty: With a fault, see `spark_stand_in.serve`.
+    """
+    schedule = _Schedule(servers, topic, random.Random(seed), restart, hasty=hasty)
     for _ in range(steps):
         schedule.step()
     schedule.stop_all()
@@ -51,8 +75,20 @@ def run_schedule(servers: str, topic: str, seed: int, *, steps: int = 6) -> Outc
 
 
 class _Schedule:
-    def __init__(self, servers: str, topic: str, rng: random.Random) -> None:
+    def __init__(
+        self,
+        servers: str,
+        topic: str,
+        rng: random.Random,
+        restart: Callable[[], None] | None,
+        *,
+        hasty: bool,
+    ) -> None:
         self._rng = rng
+        self._hasty = hasty
+        self._restart = restart
+        self._restarted = False
+        self._drained = 0
         self._topic = topic
         self._options = {
             "kafka.bootstrap.servers": servers,
@@ -77,9 +113,16 @@ class _Schedule:
         n = rng.randrange(QUERIES)
         query = self._running[n]
         if query is None:
-            self._start(n, dies_at=random_death(rng))
-        elif rng.random() < 0.5:
+            self._start(n, dies=random_death(rng), sink_takes=rng.choice([0.0, 0.0, 0.3, 7.0]))
+        elif (what := rng.random()) < 0.2:
             query.stop()
+        elif what < 0.4:
+            query.stop(killed_after=rng.choice([0.0, 0.005, 0.05]))
+        elif what < 0.6:
+            self._drained += query.drain()
+        elif what < 0.7 and self._restart is not None:
+            self._restarted = True
+            self._restart()
         time.sleep(rng.random() * 1.5)  # schedules differ in time too; nothing depends on it
         for m, other in enumerate(self._running):
             if other is not None and not other.is_running:
@@ -94,7 +137,7 @@ class _Schedule:
     def finish(self) -> None:
         """Every checkpoint once more: a logged batch must not stay unread. Until all is there."""
         for n in range(QUERIES):
-            self._start(n, dies_at=None)
+            self._start(n, dies=None)
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline and not self._produced <= self._written().keys():
             time.sleep(0.2)
@@ -102,20 +145,27 @@ class _Schedule:
 
     def outcome(self) -> Outcome:
         irreducible = {record for one in self._checkpoints for record in one.exposed}
-        lost = {of for one in self._checkpoints for of in one.lost}
+        within = {
+            r for one in self._checkpoints for r, n in Counter(one.written()).items() if n > 1
+        }
         written = self._written()
         twice = sorted(record for record, count in written.items() if count > 1)
         return Outcome(
             produced=len(self._produced),
             missing=sorted(self._produced - written.keys()),
             twice=twice,
-            wrong=[r for r in twice if r not in irreducible and r[:2] not in lost],
+            wrong=[r for r in twice if r not in irreducible or r in within],
+            unlike=sum(len(one.unlike) for one in self._checkpoints),
+            drained=self._drained,
             deaths=self._deaths,
             failures=self._failures,
         )
 
-    def _start(self, n: int, *, dies_at: tuple[str, int] | None) -> None:
-        self._running[n] = Query(self._options, self._checkpoints[n], dies_at=dies_at)
+    def _start(self, n: int, *, dies: Death | None, sink_takes: float = 0.0) -> None:
+        checkpoint = self._checkpoints[n]
+        self._running[n] = Query(
+            self._options, checkpoint, dies=dies, sink_takes=sink_takes, hasty=self._hasty
+        )
 
     def _bury(self, n: int) -> None:
         query = self._running[n]
@@ -123,11 +173,16 @@ class _Schedule:
         self._running[n] = None
         query.join()
         self._deaths += 1
-        if query.failure is not None:
+        if query.failure is not None and not (self._restarted and _is_outage(query.failure)):
             self._failures.append(query.failure)
 
     def _written(self) -> Counter[Record]:
-        return Counter(record for one in self._checkpoints for record in list(one.sink))
+        return Counter(record for one in self._checkpoints for record in one.written())
+
+
+def _is_outage(failure: str) -> bool:
+    """Whether it tells that no broker answered, while one restarted: the query is started anew."""
+    return any(word in failure for word in ("_TRANSPORT", "_TIMED_OUT", "BROKERS_DOWN", "_RESOLVE"))
 
 
 def _produce(producer: Producer, topic: str, rng: random.Random, produced: set[Record]) -> None:
@@ -140,28 +195,39 @@ def _produce(producer: Producer, topic: str, rng: random.Random, produced: set[R
     producer.flush()
 
 
+def restart(kafka: LocalKafka) -> None:
+    """The broker dies, and is started again."""
+    (broker,) = kafka.brokers
+    kafka.kill_broker(broker)
+    kafka.start_broker(broker)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--schedules", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    bad = produced = twice = deaths = 0
+    bad = produced = twice = deaths = drained = 0
     with LocalKafka() as kafka:
         for seed in range(arguments.seed, arguments.seed + arguments.schedules):
             topic = f"schedule-{seed}"
             kafka.create_topic(topic, partitions=PARTITIONS)
-            outcome = run_schedule(kafka.bootstrap_servers, topic, seed)
+            outcome = run_schedule(
+                kafka.bootstrap_servers, topic, seed, restart=lambda: restart(kafka)
+            )
             produced += outcome.produced
             twice += len(outcome.twice)
             deaths += outcome.deaths
-            if outcome.missing or outcome.wrong or outcome.failures:
+            drained += outcome.drained
+            if not outcome.sound:
                 bad += 1
                 print(f"seed {seed}: {outcome}", flush=True)
+    ends = f"{deaths} ends, {drained} of them by drain()"
     print(
-        f"{arguments.schedules} schedules, {produced} records, {deaths} ends: {bad} bad; "
+        f"{bad} of {arguments.schedules} schedules are bad"
+        if bad
+        else f"{arguments.schedules} schedules, {produced} records, {ends}: nothing missing; "
         f"{twice} records twice, all of them irreducible"
-        if not bad
-        else f"{bad} of {arguments.schedules} schedules are bad"
     )
     return 1 if bad else 0
 

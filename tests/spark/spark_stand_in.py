@@ -1,8 +1,8 @@
 """Spark's micro-batch engine as far as a source sees it: calls in the order that Spark makes them.
 
 The engine (`Query`) is a thread; the reader (`Session`) is a process of its own, as in Spark, and
-can be killed at every call. Records are read in the engine's process, by the code that tasks run.
-The order is that of Spark 4.3: latestOffset(start) follows the commit log, a logged batch without
+can be killed between all calls, and in their midst. Records are read in the engine's process, by
+the code that tasks run. The order is that of Spark 4.3: latestOffset(start) follows the commit log, a logged batch without
 a commit is replayed with partitions(start, end) first.
 """
 
@@ -17,12 +17,13 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NoReturn
 
 from confluent_kafka import ConsumerGroupTopicPartitions
 
 from kafka_coop.spark.options import StreamOptions, stream_options
 from kafka_coop.spark.reading import RangeTask, read_range
+from kafka_coop.spark.rendezvous import Rendezvous
 from kafka_coop.spark.session import Session
 from kafka_coop.spark.stream import _stop_on_sigterm
 from kafka_coop.testing.cluster import quiet_admin
@@ -35,11 +36,15 @@ POINTS = (
     "planned",
     "logged",
     "before read",
+    "in a task",
     "read",
     "sink committed",
     "batch committed",
 )
 """Where a query can die: between any two of Spark's steps."""
+
+CALLS = ("latest", "tasks")
+"""And in the midst of these, after some time: the member's own thread is anywhere then."""
 
 _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload(["kafka_coop.spark.session"])
@@ -49,8 +54,12 @@ class QueryDiedError(Exception):
     """The query was killed, or stopped."""
 
 
-def serve(options: Mapping[str, str], pipe: Connection) -> None:
-    """The reader's process: one call after the other, as Spark's runner makes them."""
+def serve(options: Mapping[str, str], pipe: Connection, *, hasty: bool) -> None:
+    """The reader's process: one call after the other, as Spark's runner makes them.
+
+    Args:
+        hasty: A fault: what a batch is about to read is committed when it is planned.
+    """
     _stop_on_sigterm()
     session = None
     try:
@@ -61,6 +70,9 @@ def serve(options: Mapping[str, str], pipe: Connection) -> None:
                 result = getattr(session, name)(
                     *args, **({"limited": True} if name == "latest" else {})
                 )
+                if hasty and name == "tasks" and session._member is not None:
+                    session._member.holdings.finish()
+                    session._member.commit_now()
             except Exception as error:  # noqa: BLE001  # Spark tells the query whatever it is
                 pipe.send((None, repr(error), session.lost if session else frozenset()))
             else:
@@ -72,36 +84,66 @@ def serve(options: Mapping[str, str], pipe: Connection) -> None:
             session.close()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Death:
+    """How a run is killed: at the nth time at a point, or so long into the nth such call."""
+
+    at: str
+    time: int
+    after: float = 0.0
+
+
 @dataclass
 class Checkpoint:
-    """What outlives a run: the offset log, the commit log, and the sink."""
+    """What outlives a run: the offset log, the commit log, and the sink.
+
+    The sink is idempotent by the batch's number, as Spark's are: a batch that is replayed takes
+    its former self's place.
+    """
 
     offsets: list[dict[str, Any]] = field(default_factory=list)
     committed: int = 0
-    sink: list[Record] = field(default_factory=list)
+    sink: dict[int, list[Record]] = field(default_factory=dict)
     exposed: set[Record] = field(default_factory=set)
     """Records that were in the sink when a run ended, and that the group did not know to be:
-    those may be read twice."""
-    lost: set[tuple[str, int]] = field(default_factory=set)
-    """Partitions whose session was lost while tasks were writing: the same."""
+    another member may read those once more. Also those of a partition's last two batches whose
+    session was lost while they were written."""
+    unlike: list[int] = field(default_factory=list)
+    """Batches that were replayed and read something else."""
+
+    def written(self) -> list[Record]:
+        """All that is in the sink."""
+        return [record for records in list(self.sink.values()) for record in records]
 
 
 class Query:
     """One run of a query, from its checkpoint."""
 
     def __init__(
-        self, options: Mapping[str, str], checkpoint: Checkpoint, *, dies_at: tuple[str, int] | None
+        self,
+        options: Mapping[str, str],
+        checkpoint: Checkpoint,
+        *,
+        dies: Death | None = None,
+        sink_takes: float = 0.0,
+        hasty: bool = False,
     ) -> None:
         self._given = dict(options)
         self._options: StreamOptions = stream_options(options)
         self._checkpoint = checkpoint
-        self._dies_at = dies_at
-        self._passed: dict[str, int] = dict.fromkeys(POINTS, 0)
+        self._dies = dies
+        self._sink_takes = sink_takes
+        self._lost: set[tuple[str, int]] = set()
+        self._passed: dict[str, int] = dict.fromkeys(POINTS + CALLS, 0)
         self._stopping = threading.Event()
+        self._killed_after: float | None = None
+        self._drained = False
         self.failure: str | None = None
         self._admin = quiet_admin(options["kafka.bootstrap.servers"])
         self._pipe, theirs = _PROCESSES.Pipe()
-        self._reader = _PROCESSES.Process(target=serve, args=(self._given, theirs), daemon=True)
+        self._reader = _PROCESSES.Process(
+            target=serve, args=(self._given, theirs), kwargs={"hasty": hasty}, daemon=True
+        )
         self._reader.start()
         theirs.close()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -111,10 +153,29 @@ class Query:
     def is_running(self) -> bool:
         return self._thread.is_alive()
 
-    def stop(self) -> None:
-        """As ``query.stop()``: at any moment, the reader gets SIGTERM."""
+    def stop(self, *, killed_after: float | None = None) -> None:
+        """As ``query.stop()``: at any moment, the reader gets SIGTERM.
+
+        Args:
+            killed_after: And SIGKILL so much later, in the midst of its leaving.
+        """
+        self._killed_after = killed_after
         self._stopping.set()
         self._thread.join()
+
+    def drain(self) -> bool:
+        """As `kafka_coop.spark.drain`. Returns whether it was: the run may have ended before."""
+        if not self._checkpoint.offsets:
+            return False
+        asked = Rendezvous(self._checkpoint.offsets[-1]["id"])
+        asked.ask()
+        while self.is_running and not asked.is_done():
+            self._thread.join(0.05)
+        drained = asked.is_done()
+        self._drained = drained
+        self.stop()
+        asked.clear()
+        return drained
 
     def join(self) -> None:
         self._thread.join()
@@ -130,16 +191,21 @@ class Query:
             reader = self._reader
             if reader.is_alive() and reader.pid is not None:
                 os.kill(reader.pid, signal.SIGTERM)
-            reader.join(30)
+            reader.join(30 if self._killed_after is None else self._killed_after)
+            reader.kill()
+            reader.join()
             self._pipe.close()
 
     def _note_what_is_exposed(self) -> None:
         """At the moment of death: a killed member's partitions go nowhere for a session's time."""
         asked = [ConsumerGroupTopicPartitions(self._options.group)]
         (future,) = self._admin.list_consumer_group_offsets(asked).values()
-        known = {(p.topic, p.partition): p.offset for p in future.result(30).topic_partitions}
+        known = {(p.topic, p.partition): p.offset for p in future.result(60).topic_partitions}
         log = self._checkpoint
-        log.exposed |= {r for r in log.sink if r[2] >= known.get(r[:2], 0)}
+        exposed = {r for r in log.written() if r[2] >= known.get(r[:2], 0)}
+        if self._drained and exposed:
+            self.failure = f"drained, and {sorted(exposed)[:5]} are not committed"
+        log.exposed |= exposed
 
     def _batches(self) -> None:
         log = self._checkpoint
@@ -161,9 +227,12 @@ class Query:
         start = log.offsets[log.committed - 1] if log.committed else {}
         tasks: list[RangeTask] = self._call("tasks", start, end)
         self._reach("before read")
-        records = [record for task in tasks for record in self._read(task)]
+        records = sorted(record for task in tasks for record in self._read(task))
         self._reach("read")
-        log.sink += records
+        self._stopping.wait(self._sink_takes)
+        if log.sink.get(log.committed, records) != records:
+            log.unlike.append(log.committed)
+        log.sink[log.committed] = records
         self._reach("sink committed")
         log.committed += 1
         self._reach("batch committed")
@@ -172,28 +241,52 @@ class Query:
         for batch in read_range(self._options, task):
             for offset in batch.column("offset").to_pylist():
                 yield (task.of.topic, task.of.partition, offset)
+            self._reach("in a task")
 
     def _call(self, name: str, *args: Any) -> Any:
         self._pipe.send((name, args))
+        self._passed[name] += 1
+        dies = self._dies
+        due = dies is not None and (dies.at, dies.time) == (name, self._passed[name])
+        if dies is not None and due and not self._pipe.poll(dies.after):
+            self._kill()
         while not self._pipe.poll(0.05):
             if self._stopping.is_set():
                 raise QueryDiedError
         result, error, lost = self._pipe.recv()
-        self._checkpoint.lost |= {tuple(of) for of in lost}
+        self._lose({tuple(of) for of in lost} - self._lost)
         if error is not None:
             self.failure = error
             raise QueryDiedError
         return result
 
+    def _lose(self, partitions: set[tuple[str, int]]) -> None:
+        """Their session is over: others read on from what is committed, or have already."""
+        self._lost |= partitions
+        log = self._checkpoint
+        for offset in log.offsets[-2:]:
+            for key, (start, stop) in offset["tps"].items():
+                topic, _, index = key.rpartition(":")
+                if (topic, int(index)) in partitions:
+                    log.exposed |= {(topic, int(index), n) for n in range(start, stop)}
+
     def _reach(self, point: str) -> None:
         if self._stopping.is_set():
             raise QueryDiedError
         self._passed[point] += 1
-        if self._dies_at == (point, self._passed[point]) and self._reader.pid is not None:
+        dies = self._dies
+        if dies is not None and (dies.at, dies.time) == (point, self._passed[point]):
+            self._kill()
+
+    def _kill(self) -> NoReturn:
+        if self._reader.pid is not None:
             os.kill(self._reader.pid, signal.SIGKILL)
-            raise QueryDiedError
+        raise QueryDiedError
 
 
-def random_death(rng: random.Random) -> tuple[str, int] | None:
+def random_death(rng: random.Random) -> Death | None:
     """Where a run is to be killed; None: it is not."""
-    return None if rng.random() < 0.3 else (rng.choice(POINTS), rng.randint(1, 4))
+    if rng.random() < 0.3:
+        return None
+    after = rng.choice([0.0, 0.001, 0.01, 0.1])
+    return Death(at=rng.choice([*POINTS, *CALLS]), time=rng.randint(1, 4), after=after)
