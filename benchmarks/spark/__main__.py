@@ -10,6 +10,8 @@ tells what the driver, the reader beside it, the executor and its workers took a
 goes through numbers of cores and of partitions. Each writes a table to the folder, the third a plot
 too.
 
+The exit status is 1 where a goal was missed.
+
 The built-in source runs in a PySpark 4.0.0 of its own, for which its jars are to be had. Figures
 are rows a second, milliseconds, cores and MB; only their ratios travel.
 """
@@ -17,6 +19,7 @@ are rows a second, milliseconds, cores and MB; only their ratios travel.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -28,7 +31,7 @@ from kafka_coop.testing.local import LocalKafka
 _RECORDS = {"compare": 2_000_000, "memory": 10_000_000, "scaling": 1_000_000}
 
 
-def compare(options: argparse.Namespace, contestants: list[Contestant]) -> None:
+def compare(options: argparse.Namespace, contestants: list[Contestant]) -> bool:
     found = []
     with LocalKafka() as kafka:
         servers = kafka.bootstrap_servers
@@ -40,9 +43,10 @@ def compare(options: argparse.Namespace, contestants: list[Contestant]) -> None:
             found.append(comparing.take(what, contestants, options.rounds, servers, topic))
     text = f"{options.records:,} records, {options.rounds} rounds. {comparing.versions(found)}"
     publish([text, "", *comparing.table(found)], options.out / "spark.md")
+    return comparing.all_met(found)
 
 
-def take_memory(options: argparse.Namespace, contestants: list[Contestant]) -> None:
+def take_memory(options: argparse.Namespace, contestants: list[Contestant]) -> bool:
     with LocalKafka() as kafka:
         kafka.create_topic("bench", partitions=options.partitions)
         fill(kafka.bootstrap_servers, "bench", options.records, options.partitions)
@@ -50,12 +54,13 @@ def take_memory(options: argparse.Namespace, contestants: list[Contestant]) -> N
         taken = list(memory.run(contestants, *args))
     text = (
         "MB, the largest sums seen, shared pages divided among those who share them (PSS). The "
-        f"executor is a process of its own ({memory.MASTER})."
+        f"executor is a process of its own ({memory.MASTER}). {memory.GOAL}"
     )
     publish([text, "", *memory.table(taken)], options.out / "spark-memory.md")
+    return memory.is_bounded(taken)
 
 
-def scale(options: argparse.Namespace, contestants: list[Contestant]) -> None:
+def scale(options: argparse.Namespace, contestants: list[Contestant]) -> bool:
     points = list(scaling.run(contestants, options.records, options.rounds))
     text = (
         f"Thousands of rows a second: availableNow over {options.records:,} records in one batch, "
@@ -63,6 +68,7 @@ def scale(options: argparse.Namespace, contestants: list[Contestant]) -> None:
     )
     publish([text, "", *scaling.table(points)], options.out / "spark-scaling.md")
     scaling.plot(points, options.out / "spark-scaling.svg")
+    return True
 
 
 def publish(lines: Iterable[str], path: Path) -> None:
@@ -72,7 +78,7 @@ def publish(lines: Iterable[str], path: Path) -> None:
     path.write_text(f"{text}\n")
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.spark",
         description=__doc__,
@@ -92,10 +98,11 @@ def main() -> None:
     contestants = [ours(options.python)]
     if not options.without_builtin:
         contestants.append(builtin(options.builtin_python))
-    {"compare": compare, "memory": take_memory, "scaling": scale}[options.what](
+    met = {"compare": compare, "memory": take_memory, "scaling": scale}[options.what](
         options, contestants
     )
+    return 0 if met else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -84,12 +84,27 @@ def table(rounds: Sequence[Rounds]) -> Iterator[str]:
             ours = median(run[figure] for run in one.ours)
             theirs = _number(median(run[figure] for run in one.theirs)) if one.theirs else ""
             ratios = one.ratios(figure)
-            ratio = median(ratios) if ratios else None
+            ratio = _middle(ratios)
             shown = f"{ratio:.2f} ({min(ratios):.2f}, {max(ratios):.2f})" if ratio else ""
             met = None if goal is None else goal.is_met(ours, ratio)
             verdict = {None: "", True: "met", False: "missed"}[met]
             cells = [one.what, figure, _number(ours), theirs, shown, str(goal or ""), verdict]
             yield f"| {' | '.join(cells)} |"
+
+
+def all_met(rounds: Sequence[Rounds]) -> bool:
+    """Whether no goal was missed; one that can't be told was not."""
+    return not any(
+        goal is not None
+        and goal.is_met(median(run[figure] for run in one.ours), _middle(one.ratios(figure)))
+        is False
+        for one in rounds
+        for figure, goal in FIGURES[one.what].items()
+    )
+
+
+def _middle(ratios: Sequence[float]) -> float | None:
+    return median(ratios) if ratios else None
 
 
 def _number(value: float) -> str:

@@ -22,6 +22,11 @@ _COLUMNS = {
     EXECUTORS: "executor's JVM",
     WORKERS: "workers",
 }
+_BOUNDED = ("driver_heap", READER, WORKERS)
+_MOST = 1.5
+GOAL = f"With five times the records ours may take {_MOST:g} times as much: heap, reader, workers."
+"""What JVMs reserve says what they were allowed, not what they need."""
+
 _TRIGGERS = {"availableNow": None, f"maxOffsetsPerTrigger={LIMIT}": str(LIMIT)}
 
 
@@ -65,6 +70,16 @@ def table(taken: Sequence[Taken]) -> Iterator[str]:
         times = f"× {runs[-1].records / runs[0].records:g}"  # noqa: RUF001  # times
         ratios = [f"{second[kind] / first[kind]:.2f}" if first[kind] else "" for kind in _COLUMNS]
         yield _cells([source, trigger, times, *ratios, ""])
+
+
+def is_bounded(taken: Sequence[Taken]) -> bool:
+    """Whether ours met the goal, with each trigger."""
+    for (source, _), its in groupby(taken, key=lambda one: (one.source, one.trigger)):
+        runs = list(its)
+        first, second = runs[0].figures, runs[-1].figures
+        if source == "ours" and any(second[kind] > _MOST * first[kind] for kind in _BOUNDED):
+            return False
+    return True
 
 
 def _cells(cells: Sequence[str]) -> str:

@@ -2,8 +2,8 @@
 
 The engine (`Query`) is a thread; the reader (`Session`) is a process of its own, as in Spark, and
 can be killed between all calls, and in their midst. Records are read in the engine's process, by
-the code that tasks run. The order is that of Spark 4.3: latestOffset(start) follows the commit log, a logged batch without
-a commit is replayed with partitions(start, end) first.
+the code that tasks run. The order is that of Spark 4.3: latestOffset(start) follows the commit log,
+a logged batch without a commit is replayed with partitions(start, end) first.
 """
 
 from __future__ import annotations
