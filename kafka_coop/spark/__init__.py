@@ -20,6 +20,7 @@ progress.py draining.py listening.py                                         the
 from __future__ import annotations
 
 import importlib.util
+import logging
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,11 @@ def register(spark: SparkSession, *, registry: CollectorRegistry | None = None) 
     from kafka_coop.spark.listening import GroupListener  # noqa: PLC0415  # the same
     from kafka_coop.spark.source import KafkaCoopSource  # noqa: PLC0415  # needs the extra
 
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        logging.getLogger("kafka_coop.spark").warning(
+            "a Spark Connect session: drain() works, and queries that keep state are refused when "
+            "their partitions move, only where this code runs on the server's own host"
+        )
     spark.dataSource.register(KafkaCoopSource)
     spark.streams.addListener(GroupListener(registry))
 

@@ -132,6 +132,19 @@ def test_other_sources_queries_cant_be_drained() -> None:
         kafka_coop.spark.drain(query)
 
 
+@pytest.mark.parametrize("module", ["pyspark.sql.connect.session", "pyspark.sql.session"])
+def test_a_connect_session_is_warned_of_what_needs_the_servers_host(
+    module: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    registered: list[Any] = []
+    session = type("SparkSession", (), {"__module__": module})()
+    session.dataSource = SimpleNamespace(register=registered.append)
+    session.streams = SimpleNamespace(addListener=registered.append)
+    kafka_coop.spark.register(session, registry=CollectorRegistry())
+    assert len(registered) == 2
+    assert ("only where this code runs" in caplog.text) is (".connect." in module)
+
+
 @pytest.mark.parametrize("missing", ["pyspark", "pyarrow"])
 def test_a_missing_extra_is_told_with_what_to_install(
     missing: str, monkeypatch: pytest.MonkeyPatch
