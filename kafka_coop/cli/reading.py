@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
     ConsumerGroupType,
     IsolationLevel,
     KafkaError,
@@ -168,18 +167,10 @@ def _committed(
     connection: Connection, group_id: str
 ) -> tuple[dict[TopicPartition, int], str | None]:
     """The group's offsets, or why they can't be read."""
-    asked = connection.admin.list_consumer_group_offsets(
-        [ConsumerGroupTopicPartitions(group_id)], request_timeout=connection.timeout
-    )
     try:
-        found = connection.result(asked[group_id]).topic_partitions or ()
+        return connection.committed(group_id), None
     except KafkaException as error:
         return {}, f"the group's offsets can't be read: {error.args[0].str()}"
-    return {
-        TopicPartition(p.topic, p.partition): p.offset
-        for p in found
-        if p.error is None and p.offset >= 0
-    }, None
 
 
 def _cluster(connection: Connection, topics: set[str], *, racks: bool) -> Cluster:

@@ -1,0 +1,47 @@
+"""A look at a group while its coordinator dies: an error, not the end of the process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from kafka_coop.testing.cluster import wait_until
+from kafka_coop.testing.local import LocalKafka
+
+_LOOKS = """
+import sys
+from confluent_kafka import KafkaException
+from kafka_coop.cli.connection import Connection
+from kafka_coop.cli.exits import CommandError
+while True:
+    try:
+        Connection({"bootstrap.servers": sys.argv[1]}, timeout=5.0).committed("a-group")
+    except (CommandError, KafkaException):
+        print("failed", flush=True)
+    else:
+        print("looked", flush=True)
+"""
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(300)
+def test_a_coordinator_that_dies_does_not_end_the_process_that_looks() -> None:
+    with LocalKafka() as kafka:
+        kafka.create_topic("t", partitions=4)
+        looks = subprocess.Popen(
+            [sys.executable, "-c", _LOOKS, kafka.bootstrap_servers], stdout=subprocess.PIPE
+        )
+        try:
+            lines = looks.stdout
+            assert lines is not None
+            wait_until(lambda: lines.readline() == b"looked\n", "it does not look")
+            kafka.kill_broker(1)
+            wait_until(lambda: lines.readline() == b"failed\n", "nothing fails")
+            kafka.start_broker(1)
+            wait_until(lambda: lines.readline() == b"looked\n", "it does not look again")
+            assert looks.poll() is None
+        finally:
+            looks.kill()
+            looks.communicate()
