@@ -119,7 +119,7 @@ class _Record:
         announced: What the step that runs has called on_revoke or on_lost for.
         lost_in_step: Of these, what it has called on_lost for.
         saved: Of these, what it has committed, or tried to, to the end.
-        revoked_in: Partition -> the generation in which on_revoke was last called for it.
+        revoked_in: Partition -> the generation whose assignment last took it.
         lost: What on_lost was called for and has not come back.
         topics: By member, what those subscribe to whom it leads.
         second, events: The present second of virtual time, and the events in it.
@@ -335,8 +335,9 @@ class Watcher:
             raise InvariantViolated("5", text)
         record.announced |= some
         if isinstance(action, ef.CallRevoked):
-            if process.member.protocol is RebalanceProtocol.COOPERATIVE:
+            if process.member.state is State.ADOPTING:
                 record.revoked_in.update(dict.fromkeys(some, process.member.generation))
+            if process.member.protocol is RebalanceProtocol.COOPERATIVE:
                 self._check_needed(process, record, partitions, "on_revoke")
         else:
             record.lost_in_step |= some
