@@ -240,7 +240,7 @@ class _Outbox:
             self._producer.begin_transaction()
 
     def write(self, batch: pa.RecordBatch, names: tuple[str, ...]) -> None:
-        columns = {name: batch.column(n).to_pylist() for n, name in enumerate(names)}
+        columns = {name: _values(name, batch.column(n)) for n, name in enumerate(names)}
         count = batch.num_rows
         empty = [None] * count
         for topic, key, value, partition, timestamp, headers in zip(
@@ -257,11 +257,11 @@ class _Outbox:
                 raise SinkError("a row has no topic: set option topic, or fill the column topic")
             record: dict[str, Any] = {"key": key, "value": value}
             if partition is not None:
-                record["partition"] = partition
+                record["partition"] = _partition(to, partition)
             if timestamp is not None:
-                record["timestamp"] = int(timestamp.timestamp() * 1000)
+                record["timestamp"] = timestamp
             if headers:
-                record["headers"] = [(h["key"], h["value"]) for h in headers]
+                record["headers"] = _headers(to, headers)
             self._produce(to, record)
         self._raise_failure()
 
@@ -313,6 +313,27 @@ class _Outbox:
                     raise SinkError(f"transaction: {error}") from error
             else:
                 return
+
+
+def _values(name: str, column: pa.Array) -> list[Any]:
+    """A column's; times are milliseconds since 1970, exactly."""
+    if name == "timestamp":
+        column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
+    return column.to_pylist()
+
+
+def _partition(topic: str, number: int) -> int:
+    """To librdkafka, -1 is any."""
+    if number < 0:
+        raise SinkError(f"a row for {topic} has partition {number}: make it null for any partition")
+    return number
+
+
+def _headers(topic: str, given: list[dict[str, Any] | None]) -> list[tuple[str, bytes | None]]:
+    headers = [(one["key"], one["value"]) for one in given if one is not None]
+    if len(headers) < len(given) or any(key is None for key, _ in headers):
+        raise SinkError(f"a row for {topic} has a header without a key: give it one, or remove it")
+    return headers
 
 
 def _serve(callbacks: Callable[[], object]) -> None:
