@@ -38,7 +38,8 @@ from pyspark.sql.types import (
 
 from kafka_coop.config.known import KNOWN, closest
 from kafka_coop.spark.errors import OptionError, SparkSourceError, no_answer
-from kafka_coop.spark.options import PREFIX, SinkOptions
+from kafka_coop.spark.kafka_keys import PREFIX
+from kafka_coop.spark.options import SinkOptions
 from kafka_coop.spark.worker import spare_collections
 
 _DEFAULTS: Final = {"enable.idempotence": "true", "linger.ms": "20", "compression.type": "lz4"}
@@ -319,7 +320,8 @@ def _values(name: str, column: pa.Array) -> list[Any]:
     """A column's; times are milliseconds since 1970, exactly."""
     if name == "timestamp":
         column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
-    return column.to_pylist()
+    values: list[Any] = column.to_pylist()
+    return values
 
 
 def _partition(topic: str, number: int) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import Message, Producer
@@ -112,9 +113,8 @@ def test_the_consumer_of_a_task_that_was_ended_early_is_closed(embedded: Embedde
         {"kafka.bootstrap.servers": embedded.bootstrap_servers, "subscribe": "a"}
     )
     of = TopicPartition("a", 0)
-    early = read_range(options, RangeTask(of, Range(0, 5)))
-    next(early)
-    early.close()
+    with closing(cast(Generator[Any], read_range(options, RangeTask(of, Range(0, 5))))) as early:
+        next(early)
     assert not reading._idle
     batches = read_range(options, RangeTask(of, Range(0, 5)))
     assert [b.column("offset").to_pylist() for b in batches] == [[0, 1, 2, 3, 4]]

@@ -14,6 +14,7 @@ from kafka_coop.spark.errors import OptionError
 from kafka_coop.spark.options import SinkOptions, sink_options
 from kafka_coop.spark.schema import arrow_schema, require_own_schema, spark_schema
 from kafka_coop.spark.sink import BatchSink, SinkError, require_columns, write_task
+from kafka_coop.spark.source import KafkaCoopSource
 from kafka_coop.testing import EmbeddedKafka
 from kafka_coop.testing.cluster import KafkaCluster
 
@@ -63,13 +64,31 @@ def test_what_cant_be_written_is_told_before_a_task_starts(
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("kafka.acks", "maybe"), ("kafka.linger.sm", "5"), ("kafka.linger.ms", "long")],
+    [
+        ("kafka.acks", "maybe"),
+        ("kafka.acks", "1"),  # the producers are idempotent
+        ("kafka.linger.sm", "5"),
+        ("kafka.linger.ms", "long"),
+    ],
 )
 def test_what_the_producer_refuses_is_told_before_a_task_starts(option: str, value: str) -> None:
     options = sink_options(SERVERS | {"topic": "a", option: value})
     with pytest.raises(OptionError, match="Correct it, or remove it") as raised:
         BatchSink(options, VALUE)
     assert raised.value.option == option
+
+
+def test_a_log_is_only_added_to() -> None:
+    """Before anything is connected, or even read: Spark has asked to truncate."""
+    source = KafkaCoopSource({})
+    with pytest.raises(OptionError, match=r'set \.mode\("append"\)') as raised:
+        source.writer(VALUE, overwrite=True)
+    assert raised.value.option == "mode"
+    with pytest.raises(
+        OptionError, match=r'\.outputMode\("append"\), or .* foreachBatch'
+    ) as raised:
+        source.streamWriter(VALUE, overwrite=True)
+    assert raised.value.option == "outputMode"
 
 
 def test_brokers_that_are_away_are_told_before_a_task_starts(

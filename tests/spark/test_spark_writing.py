@@ -47,7 +47,7 @@ def written(kafka: EmbeddedKafka, topic: str, partition: int = 0) -> list[Messag
     return found
 
 
-def values(kafka: EmbeddedKafka, topic: str) -> list[bytes | None]:
+def values(kafka: EmbeddedKafka, topic: str) -> list[bytes]:
     return sorted(message.value() or b"" for message in written(kafka, topic))
 
 
