@@ -171,7 +171,11 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
         )
     delay = options.read("maxTriggerDelay", values.duration, default=timedelta(minutes=15))
     if options.has("maxTriggerDelay") and least is None:
-        raise OptionError("maxTriggerDelay", "has no meaning without minOffsetsPerTrigger")
+        raise OptionError(
+            "maxTriggerDelay",
+            f"{options.text('maxTriggerDelay')!r} has no meaning without minOffsetsPerTrigger: "
+            "give both, or remove it",
+        )
     return StreamOptions(
         **common,
         starting=_boundary(options, _STARTING, Boundary(option="startingOffsets", offset=LATEST)),
@@ -213,7 +217,11 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
             "transactional", "needs kafka.transactional.id: a name that no other query uses"
         )
     if not transactional and "transactional.id" in options.kafka:
-        raise OptionError("kafka.transactional.id", "has no meaning without transactional=true")
+        raise OptionError(
+            "kafka.transactional.id",
+            f"{options.kafka['transactional.id']!r} has no meaning without transactional=true: set "
+            "that, or remove it",
+        )
     return SinkOptions(
         kafka=options.kafka,
         topic=options.read("topic", values.topic_name, default=None),
@@ -224,11 +232,13 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
 
 def _refuse_membership(options: _Options, *, static: bool) -> None:
     """With ``assign`` no group is joined: what speaks of being a member is a misunderstanding."""
-    given = ["staticMembership"] if static else []
-    given += [f"{PREFIX}{key}" for key in OF_MEMBERS if key in options.kafka]
+    given = {"staticMembership": "true"} if static else {}
+    given |= {f"{PREFIX}{key}": options.kafka[key] for key in OF_MEMBERS if key in options.kafka}
     if given:
+        name, value = next(iter(given.items()))
         raise OptionError(
-            given[0], "has no meaning with assign, which joins no group: subscribe, or remove it"
+            name,
+            f"{value!r} has no meaning with assign, which joins no group: subscribe, or remove it",
         )
 
 
