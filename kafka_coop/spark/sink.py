@@ -47,6 +47,9 @@ _DEFAULTS: Final = {"enable.idempotence": "true", "linger.ms": "20", "compressio
 _PATIENCE: Final = 60.0
 """Seconds for one call of a transaction; the messages' own is ``delivery.timeout.ms``."""
 
+_FAREWELL: Final = 5.0
+"""Seconds that a producer gets to tell what became of the records it was made to forget."""
+
 _METADATA_TIMEOUT: Final = 30.0
 
 _CREATION_TIME: Final = 5.0
@@ -280,6 +283,10 @@ class _Outbox:
             # Else the next attempt fences it, or the broker's timeout ends it.
             with contextlib.suppress(KafkaException):
                 self._producer.abort_transaction(_PATIENCE)
+        # A record whose callback never ran holds it, it holds this, and this the producer: its
+        # threads and connections would stay with the worker for good.
+        with contextlib.suppress(SinkError):
+            _serve(lambda: self._producer.flush(_FAREWELL))
 
     def _produce(self, topic: str, record: dict[str, Any]) -> None:
         while True:

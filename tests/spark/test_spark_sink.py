@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import gc
 import pickle
 import time
+import weakref
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -283,6 +285,32 @@ def test_the_option_topic_goes_before_the_column(embedded: EmbeddedKafka) -> Non
     options = embedded_sink(embedded, topic="a")
     write_task(options, *columns(topic=pa.array(["b", None])))
     assert committed(options) == [b"1", b"2"]
+
+
+def test_nothing_of_a_failed_task_is_left_in_its_worker(
+    embedded: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A producer has threads and connections. Workers live on, and Spark tries tasks again."""
+    embedded.create_topic("a", partitions=1)
+    options = embedded_sink(embedded, topic="a", **{"kafka.linger.ms": "60000"})
+    made = []
+
+    class Outbox(sink._Outbox):
+        def __init__(self, options: SinkOptions) -> None:
+            super().__init__(options)
+            made.append(weakref.ref(self))
+
+    def breaks() -> Iterator[pa.RecordBatch]:
+        yield rows(b"1", b"2")
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(sink, "_Outbox", Outbox)
+    with pytest.raises(ZeroDivisionError) as raised:
+        write_task(options, ("value",), breaks())
+    raised.value.with_traceback(None)
+    del raised
+    gc.collect()
+    assert [left() for left in made] == [None]
 
 
 def test_times_are_written_to_the_millisecond(embedded: EmbeddedKafka) -> None:
