@@ -59,6 +59,8 @@ _PAUSE: Final = 0.2
 
 _PASSING: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE})
 
+_FATAL: int = KafkaError._FATAL  # noqa: SLF001  # the name of confluent's public constant
+
 _PROPERTY: Final = re.compile(r'property:? "([\w.]+)"|`([\w.]+)`')
 """Which one librdkafka complains of."""
 
@@ -295,6 +297,10 @@ class _Outbox:
             except BufferError:
                 _serve(lambda: self._producer.poll(0.1))  # a full queue: let some be acknowledged
             except KafkaException as error:
+                if error.args[0].code() == _FATAL:
+                    # Which one, such as being fenced, its callback tells.
+                    _serve(lambda: self._producer.flush(_FAREWELL))
+                    self._raise_failure()
                 raise SinkError(f"a record for {topic} is refused: {error}") from error
             else:
                 _serve(lambda: self._producer.poll(0))

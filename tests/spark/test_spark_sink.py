@@ -5,10 +5,11 @@ import pickle
 import time
 import weakref
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, StructType
 
 from kafka_coop.spark import sink
@@ -18,7 +19,7 @@ from kafka_coop.spark.schema import arrow_schema, require_own_schema, spark_sche
 from kafka_coop.spark.sink import BatchSink, SinkError, require_columns, write_task
 from kafka_coop.spark.source import KafkaCoopSource
 from kafka_coop.testing import EmbeddedKafka
-from kafka_coop.testing.cluster import KafkaCluster
+from kafka_coop.testing.cluster import KafkaCluster, wait_until
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 VALUE = StructType().add("value", BinaryType())
@@ -197,6 +198,35 @@ def test_an_attempt_that_spark_has_given_up_is_fenced_by_the_next_one(
     with pytest.raises(SinkError, match="fenced"):
         write_task(attempt, ("value",), overtaken())
     assert committed(attempt) == [b"1", b"2"]
+
+
+def test_what_is_fenced_between_two_rows_says_so_as_well(
+    attempt: SinkOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka refuses the next record, and only its callback tells why."""
+    made: list[Producer] = []
+
+    def make(config: dict[str, Any]) -> Producer:
+        made.append(Producer(config))
+        return made[-1]
+
+    def overtaken() -> Iterator[pa.RecordBatch]:
+        yield rows(b"1")
+        write_task(attempt, ("value",), iter([rows(b"1")]))
+        wait_until(is_refused, "the overtaken producer is not fenced")
+        yield rows(b"2")
+
+    def is_refused() -> bool:
+        try:
+            made[0].produce(attempt.topic or "", b"probe")
+        except KafkaException:
+            return True
+        return False
+
+    monkeypatch.setattr(sink, "Producer", make)
+    with pytest.raises(SinkError, match="fenced"):
+        write_task(attempt, ("value",), overtaken())
+    assert committed(attempt) == [b"1"]
 
 
 def test_without_transactions_an_attempt_that_failed_is_seen(attempt: SinkOptions) -> None:
