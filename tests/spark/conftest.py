@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from spark_priority import first_in_line
 
 import kafka_coop.spark
-from kafka_coop.spark import reading
+from kafka_coop.spark import reading, sink
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,8 @@ def own_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     Its garbage is not frozen, and no consumer is kept for longer than the test's brokers live.
     """
-    monkeypatch.setattr(reading, "spare_collections", lambda: None)
+    for tasks in (reading, sink):
+        monkeypatch.setattr(tasks, "spare_collections", lambda: None)
     reading._idle.clear()
     yield
     while reading._idle:

@@ -21,6 +21,8 @@ from kafka_coop.spark.source import KafkaCoopSource
 from kafka_coop.testing import EmbeddedKafka
 from kafka_coop.testing.cluster import KafkaCluster, wait_until
 
+pytestmark = pytest.mark.usefixtures("own_worker")
+
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 VALUE = StructType().add("value", BinaryType())
 
