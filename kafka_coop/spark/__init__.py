@@ -8,8 +8,8 @@
 
 The modules, from pure to Spark's own:
 
-errors.py offsets.py admission.py option_values.py options.py holdings.py    decisions and values
-loss.py
+errors.py offsets.py admission.py option_values.py kafka_keys.py options.py  decisions and values
+holdings.py loss.py
 rendezvous.py starting.py latency.py member.py replay.py available_now.py    the reader's process
 session.py
 schema.py records.py reading.py                                              tasks

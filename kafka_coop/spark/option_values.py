@@ -93,6 +93,17 @@ def topic_names(option: str, text: str) -> tuple[str, ...]:
     return names
 
 
+def topic_name(option: str, text: str) -> str:
+    """One topic."""
+    name = text.strip()
+    if "," in name:
+        raise OptionError(
+            option, f"{name!r} is no single topic: name one, or fill the column topic row by row"
+        )
+    _check_topic(option, name)
+    return name
+
+
 def pattern(option: str, text: str) -> str:
     """A regular expression that has to match a topic's whole name, as in Java's ``matches``.
 

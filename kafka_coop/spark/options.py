@@ -7,7 +7,6 @@ connected, with the option's name and the remedy.
 
 from __future__ import annotations
 
-import enum
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,10 +18,10 @@ from kafka_coop.config.known import closest
 from kafka_coop.errors import ConfigurationError
 from kafka_coop.spark import option_values as values
 from kafka_coop.spark.errors import OptionError
+from kafka_coop.spark.kafka_keys import OF_MEMBERS, PREFIX, Use, require_use
 from kafka_coop.spark.option_values import EARLIEST, LATEST, Boundary
 from kafka_coop.types import TopicPartition
 
-PREFIX: Final = "kafka."
 _GROUP: Final = "kafka.group.id"
 _OFFSETS_EXAMPLE: Final = '{"orders":{"0":23,"1":-2}} (-2: earliest, -1: latest)'
 _TIMES_EXAMPLE: Final = '{"orders":{"0":1700000000000}} (ms since 1970)'
@@ -30,15 +29,6 @@ _STARTING: Final = ("startingTimestamp", "startingOffsetsByTimestamp", "starting
 _STARTING_TIMES: Final = _STARTING[:2]
 _ENDING: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 _SUBSCRIPTIONS: Final = ("assign", "subscribe", "subscribePattern")
-
-
-class Use(enum.Flag):
-    """What the data source is used for."""
-
-    STREAM = enum.auto()
-    BATCH = enum.auto()
-    SINK = enum.auto()
-
 
 _READ = Use.STREAM | Use.BATCH
 
@@ -72,24 +62,21 @@ OPTIONS: Final[Mapping[str, Use]] = {
 }
 """Every option without the prefix ``kafka.``, and where it has a meaning."""
 
-_IGNORED: Final = frozenset({"checkpointlocation", "queryname", "path"})
-"""What Spark itself adds for its own purposes."""
+_SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
+"""What Spark tells a sink for its own purposes."""
 
-_REFUSED: Final[Mapping[str, str]] = {
-    "groupIdPrefix": f"the query is a member of the group that {_GROUP} names: remove it",
-    "kafka.auto.offset.reset": "set startingOffsets instead",
-    "kafka.key.deserializer": "keys are bytes: remove it and cast the column key",
-    "kafka.value.deserializer": "values are bytes: remove it and cast the column value",
-    "kafka.key.serializer": "keys are bytes: remove it and cast the column key",
-    "kafka.value.serializer": "values are bytes: remove it and cast the column value",
-    "kafka.enable.auto.commit": "batches commit when they are durable: remove it",
-    "kafka.auto.commit.interval.ms": "batches commit when they are durable: remove it",
-    "kafka.enable.auto.offset.store": "batches commit when they are durable: remove it",
-    "kafka.interceptor.classes": "interceptors are Java's: remove it",
-    "kafka.enable.partition.eof": "the source needs it for itself: remove it",
+_ELSEWHERE: Final = "is for writeStream, not for what it reads: move it"
+
+_NO_OPTIONS: Final[Mapping[str, str]] = {
+    "groupIdPrefix": f"is refused: a stream is a member of the group {_GROUP}. Remove it",
+    "path": (
+        "has no meaning, and comes of load(…), save(…) or start(…): leave it out there. Options "
+        "subscribe, subscribePattern and assign say what is read, and topic where it is written"
+    ),
+    "checkpointLocation": _ELSEWHERE,
+    "queryName": _ELSEWHERE,
 }
-
-_OF_MEMBERS: Final = ("group.instance.id", "partition.assignment.strategy")
+"""What others take, or Spark, and where it goes."""
 
 _SPARK_DEFAULTS: Final = {"max.poll.interval.ms": "1800000"}
 """A partition is handed over between batches, and these may last longer than the five minutes
@@ -184,7 +171,11 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
         )
     delay = options.read("maxTriggerDelay", values.duration, default=timedelta(minutes=15))
     if options.has("maxTriggerDelay") and least is None:
-        raise OptionError("maxTriggerDelay", "has no meaning without minOffsetsPerTrigger")
+        raise OptionError(
+            "maxTriggerDelay",
+            f"{options.text('maxTriggerDelay')!r} has no meaning without minOffsetsPerTrigger: "
+            "give both, or remove it",
+        )
     return StreamOptions(
         **common,
         starting=_boundary(options, _STARTING, Boundary(option="startingOffsets", offset=LATEST)),
@@ -220,17 +211,20 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         OptionError: One is unknown, wrong or missing, or contradicts another.
     """
     options = _Options(given, Use.SINK)
-    topic = options.text("topic")
     transactional = options.read("transactional", values.flag, default=False)
     if transactional and not options.kafka.get("transactional.id"):
         raise OptionError(
             "transactional", "needs kafka.transactional.id: a name that no other query uses"
         )
     if not transactional and "transactional.id" in options.kafka:
-        raise OptionError("kafka.transactional.id", "has no meaning without transactional=true")
+        raise OptionError(
+            "kafka.transactional.id",
+            f"{options.kafka['transactional.id']!r} has no meaning without transactional=true: set "
+            "that, or remove it",
+        )
     return SinkOptions(
         kafka=options.kafka,
-        topic=None if topic is None else values.topic_names("topic", topic)[0],
+        topic=options.read("topic", values.topic_name, default=None),
         headers=options.read("includeHeaders", values.flag, default=False),
         transactional=transactional,
     )
@@ -238,11 +232,13 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
 
 def _refuse_membership(options: _Options, *, static: bool) -> None:
     """With ``assign`` no group is joined: what speaks of being a member is a misunderstanding."""
-    given = ["staticMembership"] if static else []
-    given += [f"{PREFIX}{key}" for key in _OF_MEMBERS if key in options.kafka]
+    given = {"staticMembership": "true"} if static else {}
+    given |= {f"{PREFIX}{key}": options.kafka[key] for key in OF_MEMBERS if key in options.kafka}
     if given:
+        name, value = next(iter(given.items()))
         raise OptionError(
-            given[0], "has no meaning with assign, which joins no group: subscribe, or remove it"
+            name,
+            f"{value!r} has no meaning with assign, which joins no group: subscribe, or remove it",
         )
 
 
@@ -251,20 +247,19 @@ class _Options:
 
     def __init__(self, given: Mapping[str, str], use: Use) -> None:
         known = {name.lower(): name for name in OPTIONS}
-        refused = {name.lower(): name for name in _REFUSED}
         self._given: dict[str, str] = {}
         self.kafka: dict[str, str] = {}
         for key, value in given.items():
             lower = key.lower()
-            if lower in refused:
-                raise OptionError(refused[lower], f"is refused: {_REFUSED[refused[lower]]}")
             if lower.startswith(PREFIX):
-                self.kafka[lower.removeprefix(PREFIX)] = value
+                name = lower.removeprefix(PREFIX)
+                require_use(name, value, use)
+                self.kafka[name] = value
             elif lower in known:
                 _check_use(known[lower], use)
                 self._given[lower] = value
-            elif lower not in _IGNORED:
-                raise OptionError(key, _unknown(lower))
+            elif not (use is Use.SINK and lower in _SPARKS_OWN):
+                raise OptionError(*_unknown(key, value))
         if not self.kafka.get("bootstrap.servers"):
             raise OptionError("kafka.bootstrap.servers", "is missing: give at least one host:port")
 
@@ -334,34 +329,52 @@ def _check_use(name: str, use: Use) -> None:
     raise OptionError(name, f"is for {allowed}, not for {where[use]}: remove it")
 
 
-def _unknown(lower: str) -> str:
-    alike = closest(lower, (name.lower() for name in OPTIONS))
+def _unknown(key: str, value: str) -> tuple[str, str]:
+    """Its name, and the problem."""
+    lower = key.lower()
+    for name, problem in _NO_OPTIONS.items():
+        if name.lower() == lower:
+            return name, f"{value!r} {problem}"
     names = {name.lower(): name for name in OPTIONS}
-    if alike:
-        return f"is no option: did you mean {' or '.join(names[one] for one in alike)}?"
-    return "is no option: options of Kafka's clients begin with 'kafka.'; docs/SPARK.md has ours"
+    if alike := closest(lower, names):
+        return key, f"is no option: did you mean {' or '.join(names[one] for one in alike)}?"
+    return key, (
+        "is no option: options of Kafka's clients begin with 'kafka.'; docs/SPARK.md has ours"
+    )
 
 
 def _boundary(options: _Options, names: tuple[str, str, str], default: Boundary) -> Boundary:
-    """Where to begin, or to end: a timestamp for all goes before timestamps before offsets."""
+    """Where to begin, or to end: a timestamp for all goes before timestamps before offsets.
+
+    What is overridden so is read, too: it may be wrong.
+    """
     timestamp, timestamps, offsets = names
-    if (text := options.text(timestamp)) is not None:
-        at = values.integer(timestamp, text, least=0)
-        return Boundary(option=timestamp, timestamp=at)
-    if (text := options.text(timestamps)) is not None:
-        times = values.by_partition(timestamps, text, example=_TIMES_EXAMPLE, least=0)
-        return Boundary(option=timestamps, timestamps=times)
-    if (text := options.text(offsets)) is None:
-        return default
+    found = [
+        options.read(name, read, default=None)
+        for name, read in ((timestamp, _at_time), (timestamps, _at_times), (offsets, _at_offsets))
+    ]
+    return next((one for one in found if one is not None), default)
+
+
+def _at_time(option: str, text: str) -> Boundary:
+    return Boundary(option=option, timestamp=values.integer(option, text, least=0))
+
+
+def _at_times(option: str, text: str) -> Boundary:
+    times = values.by_partition(option, text, example=_TIMES_EXAMPLE, least=0)
+    return Boundary(option=option, timestamps=times)
+
+
+def _at_offsets(option: str, text: str) -> Boundary:
     words = {"earliest": EARLIEST, "latest": LATEST}
     if (word := text.strip().lower()) in words:
-        return Boundary(option=offsets, offset=words[word])
+        return Boundary(option=option, offset=words[word])
     if not text.lstrip().startswith("{"):
         raise OptionError(
-            offsets, f"{text!r} is neither earliest, latest nor JSON as {_OFFSETS_EXAMPLE}"
+            option, f"{text!r} is neither earliest, latest nor JSON as {_OFFSETS_EXAMPLE}"
         )
-    by_partition = values.by_partition(offsets, text, example=_OFFSETS_EXAMPLE, least=EARLIEST)
-    return Boundary(option=offsets, offsets=by_partition)
+    by_partition = values.by_partition(option, text, example=_OFFSETS_EXAMPLE, least=EARLIEST)
+    return Boundary(option=option, offsets=by_partition)
 
 
 def _refuse_offset(boundary: Boundary, refused: int, why: str) -> None:

@@ -38,13 +38,17 @@ from pyspark.sql.types import (
 
 from kafka_coop.config.known import KNOWN, closest
 from kafka_coop.spark.errors import OptionError, SparkSourceError, no_answer
-from kafka_coop.spark.options import PREFIX, SinkOptions
+from kafka_coop.spark.kafka_keys import PREFIX
+from kafka_coop.spark.options import SinkOptions
 from kafka_coop.spark.worker import spare_collections
 
 _DEFAULTS: Final = {"enable.idempotence": "true", "linger.ms": "20", "compression.type": "lz4"}
 
 _PATIENCE: Final = 60.0
 """Seconds for one call of a transaction; the messages' own is ``delivery.timeout.ms``."""
+
+_FAREWELL: Final = 5.0
+"""Seconds that a producer gets to tell what became of the records it was made to forget."""
 
 _METADATA_TIMEOUT: Final = 30.0
 
@@ -54,6 +58,8 @@ _CREATION_TIME: Final = 5.0
 _PAUSE: Final = 0.2
 
 _PASSING: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE})
+
+_FATAL: int = KafkaError._FATAL  # noqa: SLF001  # the name of confluent's public constant
 
 _PROPERTY: Final = re.compile(r'property:? "([\w.]+)"|`([\w.]+)`')
 """Which one librdkafka complains of."""
@@ -240,7 +246,7 @@ class _Outbox:
             self._producer.begin_transaction()
 
     def write(self, batch: pa.RecordBatch, names: tuple[str, ...]) -> None:
-        columns = {name: batch.column(n).to_pylist() for n, name in enumerate(names)}
+        columns = {name: _values(name, batch.column(n)) for n, name in enumerate(names)}
         count = batch.num_rows
         empty = [None] * count
         for topic, key, value, partition, timestamp, headers in zip(
@@ -257,11 +263,11 @@ class _Outbox:
                 raise SinkError("a row has no topic: set option topic, or fill the column topic")
             record: dict[str, Any] = {"key": key, "value": value}
             if partition is not None:
-                record["partition"] = partition
+                record["partition"] = _partition(to, partition)
             if timestamp is not None:
-                record["timestamp"] = int(timestamp.timestamp() * 1000)
+                record["timestamp"] = timestamp
             if headers:
-                record["headers"] = [(h["key"], h["value"]) for h in headers]
+                record["headers"] = _headers(to, headers)
             self._produce(to, record)
         self._raise_failure()
 
@@ -279,6 +285,10 @@ class _Outbox:
             # Else the next attempt fences it, or the broker's timeout ends it.
             with contextlib.suppress(KafkaException):
                 self._producer.abort_transaction(_PATIENCE)
+        # A record whose callback never ran holds it, it holds this, and this the producer: its
+        # threads and connections would stay with the worker for good.
+        with contextlib.suppress(SinkError):
+            _serve(lambda: self._producer.flush(_FAREWELL))
 
     def _produce(self, topic: str, record: dict[str, Any]) -> None:
         while True:
@@ -287,6 +297,10 @@ class _Outbox:
             except BufferError:
                 _serve(lambda: self._producer.poll(0.1))  # a full queue: let some be acknowledged
             except KafkaException as error:
+                if error.args[0].code() == _FATAL:
+                    # Which one, such as being fenced, its callback tells.
+                    _serve(lambda: self._producer.flush(_FAREWELL))
+                    self._raise_failure()
                 raise SinkError(f"a record for {topic} is refused: {error}") from error
             else:
                 _serve(lambda: self._producer.poll(0))
@@ -313,6 +327,28 @@ class _Outbox:
                     raise SinkError(f"transaction: {error}") from error
             else:
                 return
+
+
+def _values(name: str, column: pa.Array) -> list[Any]:
+    """A column's; times are milliseconds since 1970, exactly."""
+    if name == "timestamp":
+        column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def _partition(topic: str, number: int) -> int:
+    """To librdkafka, -1 is any."""
+    if number < 0:
+        raise SinkError(f"a row for {topic} has partition {number}: make it null for any partition")
+    return number
+
+
+def _headers(topic: str, given: list[dict[str, Any] | None]) -> list[tuple[str, bytes | None]]:
+    headers = [(one["key"], one["value"]) for one in given if one is not None]
+    if len(headers) < len(given) or any(key is None for key, _ in headers):
+        raise SinkError(f"a row for {topic} has a header without a key: give it one, or remove it")
+    return headers
 
 
 def _serve(callbacks: Callable[[], object]) -> None:

@@ -5,7 +5,7 @@ Spark makes an instance in a process of its own for each plan; nothing here conn
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -63,7 +63,7 @@ class KafkaCoopSource(DataSource):
         Raises:
             OptionError: An option or the schema is wrong.
         """
-        _refuse_overwrite(overwrite=overwrite)
+        _refuse_overwrite(overwrite, "mode", "overwrite", _APPEND)
         return BatchSink(sink_options(_plain(self.options)), schema)
 
     def streamWriter(
@@ -76,15 +76,25 @@ class KafkaCoopSource(DataSource):
         Raises:
             OptionError: An option or the schema is wrong.
         """
-        _refuse_overwrite(overwrite=overwrite)
+        _refuse_overwrite(overwrite, "outputMode", "complete", _APPEND_STREAM)
         return StreamSink(sink_options(_plain(self.options)), schema)
 
 
-def _refuse_overwrite(*, overwrite: bool) -> None:
+_APPEND: Final = 'set .mode("append")'
+
+_APPEND_STREAM: Final = (
+    'set .outputMode("append"), or write each batch of a result that changes in foreachBatch, with '
+    '.mode("append")'
+)
+
+
+def _refuse_overwrite(overwrite: bool, option: str, value: str, remedy: str) -> None:  # noqa: FBT001  # as Spark says it
+    """Spark truncates for both, and asks for nothing else that a log can't do.
+
+    What it does not even ask a source in Python (update, errorifexists) it refuses by itself.
+    """
     if overwrite:
-        raise OptionError(
-            "mode", "overwrite and complete can't be: a log is only added to. Set append or update"
-        )
+        raise OptionError(option, f"{value} can't be, a log is only added to: {remedy}")
 
 
 def _plain(options: Any) -> dict[str, str]:

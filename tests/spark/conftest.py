@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from spark_priority import first_in_line
 
 import kafka_coop.spark
+from kafka_coop.spark import reading, sink
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +28,20 @@ def no_sockets_are_left_behind(request: pytest.FixtureRequest) -> Iterator[None]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
             gc.collect()
+
+
+@pytest.fixture
+def own_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """For tests that run tasks in their own process, which is no worker.
+
+    Its garbage is not frozen, and no consumer is kept for longer than the test's brokers live.
+    """
+    for tasks in (reading, sink):
+        monkeypatch.setattr(tasks, "spare_collections", lambda: None)
+    reading._idle.clear()
+    yield
+    while reading._idle:
+        reading._idle.popitem()[1].close()
 
 
 @pytest.fixture(scope="session")

@@ -174,6 +174,9 @@ def without(options: dict[str, str], *names: str) -> dict[str, str]:
             "readStream",
         ),
         (sink_options, SINK | {"subscribe": "a"}, "subscribe", "read"),
+        (sink_options, SINK | {"topic": "a,b"}, "topic", "'a,b' is no single topic: name one, or"),
+        (sink_options, SINK | {"topic": " "}, "topic", "'' is no topic name"),
+        (sink_options, SINK | {"topic": "a/b"}, "topic", "'a/b' is no topic name"),
         (sink_options, SINK | {"transactional": "true"}, "transactional", "transactional.id"),
         (
             sink_options,
@@ -190,6 +193,94 @@ def test_what_is_wrong_is_named_with_a_remedy(
         read(options)
     assert raised.value.option == option
     assert told in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("read", "given", "key", "value", "told"),
+    [
+        (stream_options, STREAM, "acks", "all", "for a producer, and nothing is written"),
+        (stream_options, STREAM, "transactional.id", "t", "for a producer"),
+        (stream_options, STREAM, "enable.idempotence", "true", "for a producer"),
+        (batch_options, BATCH, "compression.type", "lz4", "for a producer"),
+        (batch_options, BATCH, "group.instance.id", "i", "which joins no group: remove it"),
+        (batch_options, BATCH, "partition.assignment.strategy", "range", "joins no group"),
+        (batch_options, BATCH, "group.protocol", "classic", "joins no group"),
+        (batch_options, BATCH, "enable.auto.commit", "true", "is refused: batches commit"),
+        (stream_options, STREAM, "auto.commit.enable", "true", "is refused: batches commit"),
+        (stream_options, STREAM, "group.remote.assignor", "range", "assignment.strategy instead"),
+        (sink_options, SINK, "group.id", "g", "for a consumer, and a sink has none: remove it"),
+        (sink_options, SINK, "auto.offset.reset", "latest", "for a consumer"),
+        (sink_options, SINK, "isolation.level", "read_committed", "for a consumer"),
+        (sink_options, SINK, "enable.idempotence", "false", "producers are idempotent. Remove it"),
+        (sink_options, SINK, "key.serializer", "S", "keys are bytes"),
+        (stream_options, STREAM, "group.protocol", "consumer", "Remove it, or set it to classic"),
+    ],
+)
+def test_a_property_that_would_be_ignored_is_refused(
+    read: Reader, given: dict[str, str], key: str, value: str, told: str
+) -> None:
+    with pytest.raises(OptionError) as raised:
+        read(given | {f"kafka.{key}": value})
+    assert raised.value.option == f"kafka.{key}"
+    assert repr(value) in str(raised.value)
+    assert told in str(raised.value)
+
+
+def test_a_static_member_is_classic_too() -> None:
+    new = {"kafka.group.protocol": "consumer", "staticMembership": "true"}
+    with pytest.raises(OptionError, match=r"option kafka\.group\.protocol: 'consumer'"):
+        stream_options(STREAM | new)
+    assert stream_options(STREAM | new | {"kafka.group.protocol": "Classic"}).static
+
+
+def test_what_a_role_has_or_both_have_is_taken() -> None:
+    both = {"kafka.client.id": "c", "kafka.message.max.bytes": "2000000"}
+    assert stream_options(STREAM | both | {"kafka.session.timeout.ms": "9000"}).kafka.keys() >= {
+        "client.id",
+        "message.max.bytes",
+        "session.timeout.ms",
+    }
+    assert batch_options(BATCH | both | {"kafka.group.id": "acl"}).group == "acl"
+    own = {"kafka.acks": "all", "kafka.enable.idempotence": "True", "kafka.linger.ms": "5"}
+    assert sink_options(SINK | both | own).kafka["linger.ms"] == "5"
+
+
+@pytest.mark.parametrize(
+    ("read", "given", "option"),
+    [
+        (stream_options, STREAM, "path"),
+        (batch_options, BATCH, "path"),
+        (sink_options, SINK, "path"),
+        (stream_options, STREAM, "checkpointLocation"),
+        (batch_options, BATCH, "queryName"),
+        (batch_options, BATCH, "groupIdPrefix"),
+    ],
+)
+def test_what_spark_or_another_source_takes_is_not_ignored(
+    read: Reader, given: dict[str, str], option: str
+) -> None:
+    with pytest.raises(OptionError, match=r"'x' (has no meaning|is)") as raised:
+        read(given | {option.lower(): "x"})
+    assert raised.value.option == option
+
+
+def test_what_spark_tells_a_sink_is_no_option_of_its() -> None:
+    sink_options(SINK | {"checkpointLocation": "/c", "queryName": "q"})
+
+
+@pytest.mark.parametrize(
+    ("over", "name", "value"),
+    [
+        ({"startingTimestamp": "1"}, "startingOffsets", "nonsense"),
+        ({"startingTimestamp": "1"}, "startingOffsetsByTimestamp", "{}"),
+        ({"startingOffsetsByTimestamp": '{"orders":{"0":1}}'}, "startingOffsets", "nonsense"),
+        ({"endingTimestamp": "1"}, "endingOffsets", "nonsense"),
+    ],
+)
+def test_what_is_overridden_is_read_too(over: dict[str, str], name: str, value: str) -> None:
+    with pytest.raises(OptionError) as raised:
+        batch_options(BATCH | over | {name: value})
+    assert raised.value.option == name
 
 
 def test_no_secret_is_told() -> None:

@@ -1,20 +1,27 @@
 from __future__ import annotations
 
+import gc
 import pickle
 import time
+import weakref
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, StructType
 
 from kafka_coop.spark import sink
 from kafka_coop.spark.errors import OptionError
 from kafka_coop.spark.options import SinkOptions, sink_options
-from kafka_coop.spark.schema import require_own_schema, spark_schema
+from kafka_coop.spark.schema import arrow_schema, require_own_schema, spark_schema
 from kafka_coop.spark.sink import BatchSink, SinkError, require_columns, write_task
-from kafka_coop.testing.cluster import KafkaCluster
+from kafka_coop.spark.source import KafkaCoopSource
+from kafka_coop.testing import EmbeddedKafka
+from kafka_coop.testing.cluster import KafkaCluster, wait_until
+
+pytestmark = pytest.mark.usefixtures("own_worker")
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 VALUE = StructType().add("value", BinaryType())
@@ -62,13 +69,31 @@ def test_what_cant_be_written_is_told_before_a_task_starts(
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("kafka.acks", "maybe"), ("kafka.linger.sm", "5"), ("kafka.linger.ms", "long")],
+    [
+        ("kafka.acks", "maybe"),
+        ("kafka.acks", "1"),  # the producers are idempotent
+        ("kafka.linger.sm", "5"),
+        ("kafka.linger.ms", "long"),
+    ],
 )
 def test_what_the_producer_refuses_is_told_before_a_task_starts(option: str, value: str) -> None:
     options = sink_options(SERVERS | {"topic": "a", option: value})
     with pytest.raises(OptionError, match="Correct it, or remove it") as raised:
         BatchSink(options, VALUE)
     assert raised.value.option == option
+
+
+def test_a_log_is_only_added_to() -> None:
+    """Before anything is connected, or even read: Spark has asked to truncate."""
+    source = KafkaCoopSource({})
+    with pytest.raises(OptionError, match=r'set \.mode\("append"\)') as raised:
+        source.writer(VALUE, overwrite=True)
+    assert raised.value.option == "mode"
+    with pytest.raises(
+        OptionError, match=r'\.outputMode\("append"\), or .* foreachBatch'
+    ) as raised:
+        source.streamWriter(VALUE, overwrite=True)
+    assert raised.value.option == "outputMode"
 
 
 def test_brokers_that_are_away_are_told_before_a_task_starts(
@@ -130,14 +155,18 @@ def rows(*values: bytes) -> pa.RecordBatch:
 
 def committed(options: SinkOptions) -> list[bytes | None]:
     """What readers of committed records see, up to the last record that is decided."""
+    return [message.value() for message in messages(options)]
+
+
+def messages(options: SinkOptions) -> list[Message]:
     config = {**options.kafka, "group.id": "reader", "isolation.level": "read_committed"}
-    del config["transactional.id"]
+    config.pop("transactional.id", None)
     consumer = Consumer({**config, "enable.partition.eof": True})
     consumer.assign([TopicPartition(options.topic or "", 0, 0)])
     seen = []
     try:
         while (message := consumer.poll(30)) is not None and message.error() is None:
-            seen.append(message.value())
+            seen.append(message)
     finally:
         consumer.close()
     assert message is not None, "the end of the log was not reached"
@@ -173,6 +202,35 @@ def test_an_attempt_that_spark_has_given_up_is_fenced_by_the_next_one(
     assert committed(attempt) == [b"1", b"2"]
 
 
+def test_what_is_fenced_between_two_rows_says_so_as_well(
+    attempt: SinkOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka refuses the next record, and only its callback tells why."""
+    made: list[Producer] = []
+
+    def make(config: dict[str, Any]) -> Producer:
+        made.append(Producer(config))
+        return made[-1]
+
+    def overtaken() -> Iterator[pa.RecordBatch]:
+        yield rows(b"1")
+        write_task(attempt, ("value",), iter([rows(b"1")]))
+        wait_until(is_refused, "the overtaken producer is not fenced")
+        yield rows(b"2")
+
+    def is_refused() -> bool:
+        try:
+            made[0].produce(attempt.topic or "", b"probe")
+        except KafkaException:
+            return True
+        return False
+
+    monkeypatch.setattr(sink, "Producer", make)
+    with pytest.raises(SinkError, match="fenced"):
+        write_task(attempt, ("value",), overtaken())
+    assert committed(attempt) == [b"1"]
+
+
 def test_without_transactions_an_attempt_that_failed_is_seen(attempt: SinkOptions) -> None:
     """What the option is for."""
     kafka = {k: v for k, v in attempt.kafka.items() if k != "transactional.id"}
@@ -196,3 +254,102 @@ def sink_has_sent(options: SinkOptions, count: int) -> None:
     deadline = time.monotonic() + 30
     while len(committed(options)) < count:
         assert time.monotonic() < deadline, "the sink sends nothing"
+
+
+# --- records that can't be written --------------------------------------------------------------
+
+
+def embedded_sink(kafka: EmbeddedKafka, **more: str) -> SinkOptions:
+    return sink_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, **more})
+
+
+def columns(**given: pa.Array) -> tuple[tuple[str, ...], Iterator[pa.RecordBatch]]:
+    arrays = [pa.array([b"1", b"2"], pa.binary()), *given.values()]
+    names = ("value", *given)
+    return names, iter([pa.RecordBatch.from_arrays(arrays, list(names))])
+
+
+def test_what_the_brokers_refuse_fails_the_task_with_count_and_reason(
+    embedded: EmbeddedKafka,
+) -> None:
+    embedded.create_topic("a", partitions=1)
+    embedded.fail("Produce", KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(SinkError, match=r"2 records were not written, .* authorization failed"):
+        write_task(embedded_sink(embedded, topic="a"), *columns())
+
+
+def test_a_partition_that_is_not_there_fails_the_task(embedded: EmbeddedKafka) -> None:
+    embedded.create_topic("a", partitions=2)
+    bad = columns(partition=pa.array([1, 2], pa.int32()))
+    with pytest.raises(SinkError, match=r"1 records were not written, .* Unknown partition"):
+        write_task(embedded_sink(embedded, topic="a"), *bad)
+
+
+HEADERS = arrow_schema(headers=True).field("headers").type
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "told"),
+    [
+        ("partition", pa.array([None, -1], pa.int32()), "has partition -1: make it null"),
+        ("headers", pa.array([None, [{"key": None, "value": b"x"}]], HEADERS), "without a key"),
+        ("headers", pa.array([None, [None]], HEADERS), "without a key"),
+    ],
+)
+def test_a_row_that_makes_no_record_fails_the_task(
+    embedded: EmbeddedKafka, name: str, given: pa.Array, told: str
+) -> None:
+    embedded.create_topic("a", partitions=1)
+    with pytest.raises(SinkError, match=told):
+        write_task(embedded_sink(embedded, topic="a"), *columns(**{name: given}))
+
+
+def test_a_row_without_a_topic_fails_the_task(embedded: EmbeddedKafka) -> None:
+    embedded.create_topic("a", partitions=1)
+    given = columns(topic=pa.array(["a", None]))
+    with pytest.raises(SinkError, match="a row has no topic: set option topic, or fill"):
+        write_task(embedded_sink(embedded), *given)
+
+
+def test_the_option_topic_goes_before_the_column(embedded: EmbeddedKafka) -> None:
+    for topic in ("a", "b"):
+        embedded.create_topic(topic, partitions=1)
+    options = embedded_sink(embedded, topic="a")
+    write_task(options, *columns(topic=pa.array(["b", None])))
+    assert committed(options) == [b"1", b"2"]
+
+
+def test_nothing_of_a_failed_task_is_left_in_its_worker(
+    embedded: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A producer has threads and connections. Workers live on, and Spark tries tasks again."""
+    embedded.create_topic("a", partitions=1)
+    options = embedded_sink(embedded, topic="a", **{"kafka.linger.ms": "60000"})
+    made = []
+
+    class Outbox(sink._Outbox):
+        def __init__(self, options: SinkOptions) -> None:
+            super().__init__(options)
+            made.append(weakref.ref(self))
+
+    def breaks() -> Iterator[pa.RecordBatch]:
+        yield rows(b"1", b"2")
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(sink, "_Outbox", Outbox)
+    with pytest.raises(ZeroDivisionError) as raised:
+        write_task(options, ("value",), breaks())
+    raised.value.with_traceback(None)
+    del raised
+    gc.collect()
+    assert [left() for left in made] == [None]
+
+
+def test_times_are_written_to_the_millisecond(embedded: EmbeddedKafka) -> None:
+    """By way of seconds in binary, some would be one less."""
+    embedded.create_topic("a", partitions=1)
+    times = [2_198_902_002_332, 1_700_000_000_001]
+    stamps = pa.array([at * 1000 for at in times], pa.timestamp("us", tz="UTC"))
+    options = embedded_sink(embedded, topic="a")
+    write_task(options, *columns(timestamp=stamps))
+    assert [message.timestamp()[1] for message in messages(options)] == times

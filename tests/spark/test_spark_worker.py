@@ -23,7 +23,7 @@ def test_what_is_there_at_a_worker_s_first_end_of_a_task_is_not_walked_again() -
     assert frozen > 1000, "all imported modules"
     later = [[] for _ in range(1000)]  # type: ignore[var-annotated]  # of a later task
     spare_collections()
-    assert gc.get_freeze_count() == frozen, "what comes later is collected as ever"
+    assert gc.get_freeze_count() <= frozen, "what comes later is collected as ever"
     del later
 
 

@@ -1,0 +1,125 @@
+"""The consumers that a worker keeps from task to task. They are stand-ins here."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import Message, Producer
+
+from kafka_coop.spark import reading
+from kafka_coop.spark.offsets import Range
+from kafka_coop.spark.options import ReadOptions, batch_options
+from kafka_coop.spark.reading import RangeTask, read_range
+from kafka_coop.testing import EmbeddedKafka
+from kafka_coop.types import TopicPartition
+
+pytestmark = pytest.mark.usefixtures("own_worker")
+
+OPTIONS = batch_options({"kafka.bootstrap.servers": "localhost:9092", "subscribe": "a"})
+
+
+class Fetcher:
+    """Reads nothing, and knows what became of it."""
+
+    made: list[Fetcher]
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.config = config
+        self.read_from: list[TopicPartition] = []
+        self.closed = False
+        self.made.append(self)
+
+    def read(
+        self, of: TopicPartition, _start: int, _stop: int, *, patience: timedelta
+    ) -> Iterator[list[Message]]:
+        assert not self.closed
+        assert patience
+        self.read_from.append(of)
+        return iter(())
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def fetchers(monkeypatch: pytest.MonkeyPatch) -> list[Fetcher]:
+    """Those that were made, in order."""
+    Fetcher.made = []
+    monkeypatch.setattr(reading, "RangeFetcher", Fetcher)
+    return Fetcher.made
+
+
+def run(partition: int, options: ReadOptions = OPTIONS) -> None:
+    task = RangeTask(TopicPartition("a", partition), Range(0, 1))
+    assert list(read_range(options, task)) == []
+
+
+def test_a_partitions_next_task_has_its_last_ones_consumer(fetchers: list[Fetcher]) -> None:
+    for partition in (0, 1, 0, 1):
+        run(partition)
+    assert [[of.partition for of in made.read_from] for made in fetchers] == [[0, 0], [1, 1]]
+
+
+def test_other_options_have_another_consumer(fetchers: list[Fetcher]) -> None:
+    changed = batch_options(
+        {
+            "kafka.bootstrap.servers": "localhost:9092",
+            "kafka.isolation.level": "read_uncommitted",
+            "subscribe": "a",
+        }
+    )
+    run(0)
+    run(0, changed)
+    assert [made.config.get("isolation.level") for made in fetchers] == [None, "read_uncommitted"]
+
+
+def test_of_seventeen_consumers_the_one_idle_longest_is_closed(fetchers: list[Fetcher]) -> None:
+    for partition in range(16):
+        run(partition)
+    assert not any(made.closed for made in fetchers)
+    run(0)  # in use again
+    run(16)
+    assert [n for n, made in enumerate(fetchers) if made.closed] == [1]
+    run(1)
+    assert len(fetchers) == 18, "the closed one is not used again"
+    assert [n for n, made in enumerate(fetchers) if made.closed] == [1, 2]
+
+
+def test_the_consumer_of_a_task_that_failed_is_closed_and_not_kept(
+    fetchers: list[Fetcher], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any, **__: Any) -> Iterator[list[Message]]:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Fetcher, "read", fails)
+    with pytest.raises(ZeroDivisionError):
+        run(0)
+    assert fetchers[0].closed
+    assert not reading._idle
+
+
+def test_the_consumer_of_a_task_that_was_ended_early_is_closed(embedded: EmbeddedKafka) -> None:
+    """Spark closes the generator: ``limit``, a query that was stopped."""
+    embedded.create_topic("a", partitions=1)
+    producer = Producer({"bootstrap.servers": embedded.bootstrap_servers})
+    for _ in range(10):
+        producer.produce("a", b"v", partition=0)
+    assert producer.flush(30) == 0
+    options = batch_options(
+        {"kafka.bootstrap.servers": embedded.bootstrap_servers, "subscribe": "a"}
+    )
+    of = TopicPartition("a", 0)
+    with closing(cast(Generator[Any], read_range(options, RangeTask(of, Range(0, 5))))) as early:
+        next(early)
+    assert not reading._idle
+    batches = read_range(options, RangeTask(of, Range(0, 5)))
+    assert [b.column("offset").to_pylist() for b in batches] == [[0, 1, 2, 3, 4]]
+    (kept,) = reading._idle.values()
+    assert kept.stands_at(of, 5), "the next range begins there"
+    batches = read_range(options, RangeTask(of, Range(5, 10)))
+    assert [b.column("offset").to_pylist() for b in batches] == [[5, 6, 7, 8, 9]]
+    assert list(reading._idle.values()) == [kept]
