@@ -9,7 +9,7 @@
 The modules, from pure to Spark's own:
 
 errors.py offsets.py admission.py option_values.py options.py holdings.py    decisions and values
-loss.py
+loss.py refusals.py
 rendezvous.py starting.py latency.py member.py replay.py available_now.py    the reader's process
 session.py
 schema.py records.py reading.py                                              tasks

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from kafka_coop.config import parse
+from kafka_coop.spark.errors import MembershipError
 from kafka_coop.spark.holdings import Committed
 from kafka_coop.spark.member import Member
 from kafka_coop.spark.options import StreamOptions
@@ -44,11 +45,12 @@ def wait_for_group(
         The next batch; None: the run is over.
 
     Raises:
-        MembershipError: The membership ended.
+        MembershipError: The membership ended, or what we hold ourselves can't be read.
     """
     patience = parse(options.kafka).session_timeout + _EVICTION_SLACK
     deadline = time.monotonic() + patience.total_seconds()
     before: dict[TopicPartition, Committed] = {}
+    held: dict[TopicPartition, int] = {}
     while time.monotonic() < deadline:
         if (found := plan()) is not None:
             return found
@@ -65,6 +67,14 @@ def wait_for_group(
         with member.changed:
             member.changed.wait(_PAUSE)
             member.raise_failure()
+    if ours := sorted(of for of, position in held.items() if position < targets.get(of, 0)):
+        names = ", ".join(f"{of.topic}:{of.partition}" for of in ours[:5])
+        raise MembershipError(
+            f"{names} can't be read up to where the logs ended when the run began: for {patience} "
+            "they could not be claimed, or their ends not be had"
+            + (f" (last error: {member.last_error})" if member.last_error else "")
+            + ": are the brokers in kafka.bootstrap.servers reachable?"
+        )
     _LOG.warning(
         "group %s: other members hold partitions that are not read up to where they were when "
         "this run began, and did not go on for %s: the run ends without them",

@@ -119,7 +119,7 @@ class Session:
         self._refuse_moved_state(member)
         found = self._wait_for_data(member, limited=limited)
         if found is None and self._targets is not None:
-            member.commit_now()  # the run ends with this call, if nothing comes to us any more
+            self._commit(member)  # the run ends with this call, if nothing comes to us any more
             plan = functools.partial(self._plan, member, limited=True)
             found = wait_for_group(member, self._targets, self._options, plan)
         return start if found is None else found
@@ -244,12 +244,18 @@ class Session:
             member.changed.notify_all()
             member.commit_later()
 
+    @staticmethod
+    def _commit(member: Member) -> None:
+        """Commits, and fails where the group takes no commits of ours."""
+        member.commit_now()
+        member.raise_failure()
+
     def _drains(self, member: Member) -> bool:
         """Whether the driver asked us to hand everything over; does it, if so."""
         rendezvous = Rendezvous(self._id)
         if not rendezvous.is_asked():
             return False
-        member.commit_now()
+        self._commit(member)
         member.close()
         self._drained = True
         rendezvous.answer()
@@ -304,7 +310,7 @@ class Session:
                 member.holdings.renew() or not available.keys() <= member.holdings.ready().keys()
             )
         if claims:
-            member.commit_now()
+            self._commit(member)
         most = self._options.max_offsets if limited else None
         with member.changed:
             ready = member.holdings.ready()
@@ -338,9 +344,17 @@ class Session:
             if position != positions[of]:
                 self._move(member, of, position)
             if self._targets is not None:
-                end = max(position, min(end, self._targets.get(of, position)))  # noqa: PLW2901  # the end that counts
+                end = self._target(of, position, end)  # noqa: PLW2901  # the end that counts
             available[of] = Range(position, end)
         return available
+
+    def _target(self, of: TopicPartition, position: int, end: int) -> int:
+        """Up to where this run reads a log that ends at ``end``."""
+        assert self._targets is not None, "only a run that ends has targets"
+        target = self._targets.get(of, position)  # what is new since it began is not read
+        if end < target:  # it has become shorter, and won't reach to where it ended
+            target = self._targets[of] = end
+        return max(position, target)
 
     def _knows_enough(self, positions: Mapping[TopicPartition, int], *, limited: bool) -> bool:
         """Whether the logs' ends of a moment ago will do: what is there is more than is asked for.

@@ -7,12 +7,13 @@ import json
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from typing import Any
 from unittest.mock import Mock
 
 import confluent_kafka
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 
 from kafka_coop import CoopConsumer
 from kafka_coop.spark.errors import CheckpointError, DataLossError, MembershipError, OptionError
@@ -49,6 +50,12 @@ class Box:
         for _ in range(records):
             producer.produce(topic, b"v")
         assert producer.flush(30) == 0
+
+    @property
+    def embedded(self) -> EmbeddedKafka:
+        """For what only that one can."""
+        assert isinstance(self.kafka, EmbeddedKafka)
+        return self.kafka
 
     def delete_before(self, offset: int) -> None:
         """As retention does. A real broker's alone."""
@@ -111,6 +118,16 @@ def ranges(offset: Offset) -> dict[int, Range]:
 
 def tasks(session: Session, start: Offset, end: Offset) -> dict[int, Range]:
     return {task.of.partition: task.span for task in session.tasks(start, end)}
+
+
+def plain_settings(box: Box) -> dict[str, Any]:
+    """A `CoopConsumer`'s, of the sessions' group."""
+    return {
+        "bootstrap.servers": box.kafka.bootstrap_servers,
+        "group.id": f"group-{box.topic}",
+        "session.timeout.ms": 6000,
+        "auto.offset.reset": "earliest",
+    }
 
 
 def five_committed(box: Box) -> Offset:
@@ -256,12 +273,7 @@ def test_a_plain_consumer_shares_the_group(box: Box) -> None:
     box.produce(5)
     end = batch(session, {})
     session.latest(end, limited=True)
-    settings = {
-        "bootstrap.servers": box.kafka.bootstrap_servers,
-        "group.id": f"group-{box.topic}",
-        "session.timeout.ms": 6000,
-    }
-    with CoopConsumer(settings) as plain:
+    with CoopConsumer(plain_settings(box)) as plain:
         plain.subscribe([box.topic])
         deadline = time.monotonic() + 30
         while not plain.assignment() and time.monotonic() < deadline:
@@ -545,3 +557,85 @@ def _assigned(box: Box, given: dict[str, str]) -> Session:
     }
     box.sessions.append(Session(stream_options(options | given)))
     return box.sessions[-1]
+
+
+# --- commits that the group refuses ---------------------------------------------------------
+
+
+def read_available(session: Session) -> list[Offset]:
+    """A run with ``Trigger.AvailableNow``: its batches' ends."""
+    session.aim_at_what_is_there()
+    ends: list[Offset] = []
+    start: Offset = {}
+    while (end := session.latest(start, limited=True)) != start:
+        session.tasks(start, end)
+        ends.append(end)
+        start = end
+    return ends
+
+
+@pytest.mark.parametrize("trigger", ["default", "available now"])
+def test_assign_beside_members_of_the_group_is_told(box: Box, trigger: str) -> None:
+    box.produce(3)
+    with CoopConsumer(plain_settings(box)) as plain:
+        plain.subscribe([box.topic])
+        wait_until(lambda: plain.poll(0.05) is not None, "the plain consumer reads nothing")
+        session = _assigned(box, {"assign": json.dumps({box.topic: [0, 1]})})
+        with pytest.raises(MembershipError, match=r"kafka\.group\.id=group-.* assign"):
+            batch(session, {}) if trigger == "default" else read_available(session)
+
+
+def test_members_that_come_beside_assign_are_told(box: Box) -> None:
+    """What is committed after is refused; what was claimed before would be read by both."""
+    session = _assigned(box, {"assign": json.dumps({box.topic: [0, 1]})})
+    box.produce(3)
+    end = batch(session, {})
+    with CoopConsumer(plain_settings(box)) as plain:
+        plain.subscribe([box.topic])
+        wait_until(lambda: bool(plain.poll(0.05) or plain.assignment()), "nobody has joined")
+        session.latest(end, limited=True)  # commits, in the background
+        with pytest.raises(MembershipError, match="has members"):
+            batch(session, end)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, r"kafka\.group\.id=.*READ"),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, r"session-[\d-]+:0.*READ.*subscribe"),
+        (KafkaError.OFFSET_METADATA_TOO_LARGE, r"offset\.metadata\.max\.bytes"),
+    ],
+)
+def test_claims_that_are_refused_for_good_are_told(box: Box, error: int, told: str) -> None:
+    session = box.session()
+    box.produce(3)
+    box.embedded.fail("OffsetCommit", *[error] * 100)
+    with pytest.raises(MembershipError, match=told):
+        read_available(session)
+
+
+def test_claims_that_can_be_made_later_are_waited_for(box: Box) -> None:
+    session = box.session()
+    box.produce(3)
+    passing = [KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.REBALANCE_IN_PROGRESS]
+    box.embedded.fail("OffsetCommit", *passing, KafkaError.UNKNOWN)
+    assert ranges(batch(session, {})) == {0: Range(0, 3), 1: Range(0, 3)}
+
+
+def test_a_run_that_can_claim_nothing_does_not_end_well(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error that may pass, and does not."""
+    monkeypatch.setattr("kafka_coop.spark.available_now._EVICTION_SLACK", timedelta(0))
+    session = box.session()
+    box.produce(3)
+    box.embedded.fail("OffsetCommit", *[KafkaError.UNKNOWN] * 10_000)
+    with pytest.raises(MembershipError, match=r"session-[\d-]+:0, .*could not be claimed"):
+        read_available(session)
+
+
+def test_offsets_that_may_not_be_asked_for_are_told(box: Box) -> None:
+    box.embedded.fail("OffsetFetch", *[KafkaError.GROUP_AUTHORIZATION_FAILED] * 100)
+    session = _assigned(box, {"assign": json.dumps({box.topic: [0, 1]})})
+    with pytest.raises(MembershipError, match=r"no right to the group.*kafka\.group\.id"):
+        session.latest({}, limited=True)
