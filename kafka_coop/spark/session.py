@@ -10,6 +10,7 @@ import logging
 import secrets
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -21,7 +22,7 @@ from kafka_coop.fetching.log_offsets import LogOffsets
 from kafka_coop.spark.admission import Delay, limit_offsets, split
 from kafka_coop.spark.available_now import wait_for_group
 from kafka_coop.spark.errors import MembershipError, OptionError
-from kafka_coop.spark.holdings import Committed, Holdings
+from kafka_coop.spark.holdings import Committed, Hold, Holdings
 from kafka_coop.spark.loss import position_within
 from kafka_coop.spark.member import Member
 from kafka_coop.spark.offsets import Range, SourceOffset, parse_offset
@@ -48,7 +49,8 @@ Spark asks for the latest offset a hundred times a second; a call that finds not
 for something to come before it says so."""
 
 _ENDS_HOLD = 1.0
-"""Seconds for which the logs' ends are not asked for again, if there is enough to read."""
+"""Seconds for which the logs' ends are not asked for again, if there is enough to read; and their
+beginnings, in any case."""
 
 
 class Session:
@@ -82,7 +84,8 @@ class Session:
         self._has_been_assigned = False
         self._ends: dict[TopicPartition, int] = {}
         self._asked_at = float("-inf")
-        self._known_logs: frozenset[TopicPartition] = frozenset()
+        self._begun: frozenset[TopicPartition] = frozenset()
+        self._begun_at = float("-inf")
 
     # --- what Spark calls ------------------------------------------------------------------
 
@@ -296,12 +299,12 @@ class Session:
     def _plan(self, member: Member, *, limited: bool) -> Mapping[str, Any] | None:
         """The next batch; None: there is nothing to read, or not enough yet."""
         with member.changed:
-            positions = {
-                of: hold.position
+            holds = {
+                of: replace(hold)
                 for of, hold in member.holdings.held.items()
                 if of not in member.holdings.leaving
             }
-        available = self._available(member, positions, limited=limited)
+        available = self._available(member, holds, limited=limited)
         offsets = sum(span.size for span in available.values())
         if offsets == 0 or (limited and self._holds_back(offsets)):
             return None
@@ -325,13 +328,13 @@ class Session:
         return end
 
     def _available(
-        self, member: Member, positions: Mapping[TopicPartition, int], *, limited: bool
+        self, member: Member, holds: Mapping[TopicPartition, Hold], *, limited: bool
     ) -> dict[TopicPartition, Range]:
         try:
-            if not self._knows_enough(positions, limited=limited):
-                self._ends = self._logs.ends(positions)
+            if not self._knows_enough(holds, limited=limited):
+                self._ends = self._logs.ends(holds)
                 self._asked_at = time.monotonic()
-            begins = self._beginnings(positions)
+            begins = self._beginnings(holds)
         except KafkaException as error:
             self._warn_once(f"the logs' ends can't be had: {error}")
             return {}
@@ -340,9 +343,7 @@ class Session:
         for of, end in self._ends.items():
             first = begins.get(of, 0)
             log = Range(first, max(first, end))
-            position = position_within(of, positions[of], log, self._options)
-            if position != positions[of]:
-                self._move(member, of, position)
+            position = self._position_within(member, of, holds[of], log)
             if self._targets is not None:
                 end = self._target(of, position, end)  # noqa: PLW2901  # the end that counts
             available[of] = Range(position, end)
@@ -356,18 +357,21 @@ class Session:
             target = self._targets[of] = end
         return max(position, target)
 
-    def _knows_enough(self, positions: Mapping[TopicPartition, int], *, limited: bool) -> bool:
+    def _knows_enough(self, holds: Mapping[TopicPartition, Hold], *, limited: bool) -> bool:
         """Whether the logs' ends of a moment ago will do: what is there is more than is asked for.
 
         A query that catches up asks once a second, not with every batch. A log that has become
-        shorter (an unclean election, a topic made anew) is noticed so much later.
+        shorter (an unclean election, a topic made anew) is noticed so much later. It is not taken
+        for shorter because others have read on since, and gave the partition back.
         """
-        if time.monotonic() - self._asked_at > _ENDS_HOLD or positions.keys() != self._ends.keys():
+        if time.monotonic() - self._asked_at > _ENDS_HOLD or holds.keys() != self._ends.keys():
+            return False
+        if any(hold.reached > self._ends[of] for of, hold in holds.items()):
             return False
         if self._targets is not None:
             return all(end >= self._targets.get(of, 0) for of, end in self._ends.items())
         most = self._options.max_offsets
-        there = sum(max(0, end - positions[of]) for of, end in self._ends.items())
+        there = sum(max(0, end - holds[of].position) for of, end in self._ends.items())
         return limited and most is not None and there >= most
 
     def _warn_once(self, text: str) -> None:
@@ -376,21 +380,38 @@ class Session:
             _LOG.warning("group %s: %s", self._options.group, text)
         self._warned = text
 
-    def _move(self, member: Member, of: TopicPartition, position: int) -> None:
-        """Records were lost, and it goes on where there are some."""
+    def _position_within(self, member: Member, of: TopicPartition, known: Hold, log: Range) -> int:
+        """Where to go on in a log from which records may be gone."""
+        is_shorter = known.reached > log.stop
+        position = position_within(
+            of, known.reached if is_shorter else known.position, log, self._options
+        )
+        if is_shorter:
+            position = max(log.start, min(known.position, position))
+        elif position == known.position:
+            return position
         with member.changed:
-            if (hold := member.holdings.held.get(of)) is not None:
-                hold.position = position
+            hold = member.holdings.held.get(of)
+            if hold is not None and hold.position == known.position:  # else it was away meanwhile
+                if is_shorter:
+                    member.holdings.shorten(of, log.stop)
+                member.holdings.move(of, position)
+        return position
 
-    def _beginnings(self, positions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Where logs begin of which it is not known yet: what came, and what came back.
+    def _beginnings(self, held: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Where logs begin: of what came, and came back, at once; of all, once a second.
 
-        Nobody may have read them for longer than records are kept. What falls off later, behind
-        a query that is far back, its tasks find out.
+        Nobody may have read them for longer than records are kept. What falls off behind a query
+        that is far back is told with its next batch; in the last second before, by its tasks.
         """
-        held = frozenset(positions)
-        begins = self._logs.beginnings(held - self._known_logs)
-        self._known_logs = (self._known_logs & held) | begins.keys()
+        asked = now_held = frozenset(held)
+        now = time.monotonic()
+        if now - self._begun_at <= _ENDS_HOLD:
+            asked -= self._begun
+        else:
+            self._begun_at = now
+        begins = self._logs.beginnings(asked)
+        self._begun = (self._begun & now_held) | begins.keys()
         return begins
 
     def _refuse_loss(self, ranges: Mapping[TopicPartition, Range]) -> None:

@@ -24,6 +24,7 @@ from kafka_coop.spark.rendezvous import Rendezvous
 from kafka_coop.spark.session import Session
 from kafka_coop.testing import EmbeddedKafka
 from kafka_coop.testing.cluster import KafkaCluster, wait_until
+from kafka_coop.types import TopicPartition
 
 _NUMBERS = itertools.count()
 Offset = Mapping[str, Any]
@@ -639,3 +640,95 @@ def test_offsets_that_may_not_be_asked_for_are_told(box: Box) -> None:
     session = _assigned(box, {"assign": json.dumps({box.topic: [0, 1]})})
     with pytest.raises(MembershipError, match=r"no right to the group.*kafka\.group\.id"):
         session.latest({}, limited=True)
+
+
+# --- logs that lose records -------------------------------------------------------------------
+
+
+def cut_off(session: Session, monkeypatch: pytest.MonkeyPatch, end: int) -> None:
+    """As an unclean election: to this session, the logs end there from now on."""
+    ends = session._logs.ends
+    shorter = Mock(side_effect=lambda asked: {of: min(end, at) for of, at in ends(asked).items()})
+    monkeypatch.setattr(session._logs, "ends", shorter)
+
+
+@pytest.mark.parametrize("who", ["another query", "the same checkpoint"])
+def test_what_is_written_after_records_were_lost_is_read_by_whoever_is_next(
+    box: Box, monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
+    first = box.session(failOnDataLoss="false")
+    box.produce(5)
+    end = batch(first, {})
+    wait_until(lambda: committed(first, end) == [5, 5], "the batch is not committed")
+    cut_off(first, monkeypatch, 3)
+    wait_until(lambda: committed(first, end) == [3, 3], "the group is not told")
+    first.close()
+    # There are five again.
+    second = box.session(failOnDataLoss="false")
+    start = {} if who == "another query" else end
+    assert ranges(batch(second, start)) == {0: Range(3, 5), 1: Range(3, 5)}
+
+
+def committed(session: Session, start: Offset) -> list[int | None]:
+    """What the group knows, after a call of Spark's that found nothing."""
+    assert session.latest(start, limited=True) == start
+    assert session._member is not None
+    topic = next(iter(start["topics"]))
+    asked = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
+    found = session._member.committed(asked)
+    return [found[of].offset for of in asked]
+
+
+def test_a_log_that_became_shorter_fails_the_query(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = box.session()
+    box.produce(5)
+    end = batch(session, {})
+    cut_off(session, monkeypatch, 3)
+    with pytest.raises(DataLossError, match=r"ends at 3, before the position 5.*failOnDataLoss"):
+        session.latest(end, limited=True)
+
+
+def test_a_run_ends_where_a_log_ends_that_became_shorter(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = box.session(failOnDataLoss="false")
+    box.produce(5)
+    session.aim_at_what_is_there()
+    cut_off(session, monkeypatch, 3)
+    end = batch(session, {})
+    assert ranges(end) == {0: Range(0, 3), 1: Range(0, 3)}
+    assert session.latest(end, limited=True) == end
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_what_falls_off_behind_a_query_is_seen_before_a_task_starts(
+    box: Box, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    monkeypatch.setattr("kafka_coop.spark.session._ENDS_HOLD", 0.0)
+    session = box.session(maxOffsetsPerTrigger="2", failOnDataLoss=fails)
+    for _ in range(6):
+        box.produce(1)  # the embedded broker deletes whole batches
+    end = batch(session, {})
+    for partition in (0, 1):
+        box.embedded.delete_records(box.topic, partition, before=4)
+    if fails == "true":
+        with pytest.raises(DataLossError, match=r"begins at 4, after the position 1.*failOnData"):
+            batch(session, end)
+    else:
+        assert ranges(batch(session, end)) == {0: Range(4, 5), 1: Range(4, 5)}
+
+
+def test_where_logs_begin_is_asked_for_once_in_a_while(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = box.session()
+    box.produce(1)
+    beginnings = Mock(side_effect=session._logs.beginnings)
+    monkeypatch.setattr(session._logs, "beginnings", beginnings)
+    monkeypatch.setattr("kafka_coop.spark.session._ENDS_HOLD", 3600.0)
+    end = batch(session, {})
+    for _ in range(3):
+        end = session.latest(end, limited=True)
+    assert [len(call.args[0]) for call in beginnings.call_args_list if call.args[0]] == [2]
