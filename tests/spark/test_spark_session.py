@@ -672,8 +672,13 @@ def test_what_is_written_after_records_were_lost_is_read_by_whoever_is_next(
 def committed(session: Session, start: Offset) -> list[int | None]:
     """What the group knows, after a call of Spark's that found nothing."""
     assert session.latest(start, limited=True) == start
+    return told(session)
+
+
+def told(session: Session) -> list[int | None]:
+    """What the group knows of the first topic's two partitions."""
     assert session._member is not None
-    topic = next(iter(start["topics"]))
+    topic = next(iter(session._topics))
     asked = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
     found = session._member.committed(asked)
     return [found[of].offset for of in asked]
@@ -732,3 +737,123 @@ def test_where_logs_begin_is_asked_for_once_in_a_while(
     for _ in range(3):
         end = session.latest(end, limited=True)
     assert [len(call.args[0]) for call in beginnings.call_args_list if call.args[0]] == [2]
+
+
+# --- replayHorizon ----------------------------------------------------------------------------
+
+TEN_O_CLOCK = 1_700_000_000_000
+
+
+def produce_a_record_a_second(box: Box, offsets: range) -> None:
+    producer = Producer({"bootstrap.servers": box.kafka.bootstrap_servers})
+    for offset in offsets:
+        for partition in (0, 1):
+            at = TEN_O_CLOCK + 1000 * offset
+            producer.produce(box.topic, b"v", partition=partition, timestamp=at)
+    assert producer.flush(30) == 0
+
+
+def horizon(box: Box, monkeypatch: pytest.MonkeyPatch, **options: str) -> Session:
+    """A session that replays three seconds. The embedded broker does not look for times."""
+    session = box.session(replayHorizon="3s", **options)
+
+    def at_times(times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        return {of: max(0, -(-(at - TEN_O_CLOCK) // 1000)) for of, at in times.items()}
+
+    monkeypatch.setattr(session._logs, "at_times", at_times)
+    return session
+
+
+@pytest.fixture
+def ten_read(box: Box, monkeypatch: pytest.MonkeyPatch) -> Offset:
+    """The end of a first query's one batch, ten records a partition, which it has committed."""
+    produce_a_record_a_second(box, range(10))
+    first = horizon(box, monkeypatch)
+    end = batch(first, {})
+    assert ranges(end) == {0: Range(0, 10), 1: Range(0, 10)}, "there is nothing to replay yet"
+    wait_until(lambda: committed(first, end) == [10, 10], "the batch is not committed")
+    first.close()
+    return end
+
+
+def test_what_others_have_read_is_read_from_the_horizon(
+    box: Box, monkeypatch: pytest.MonkeyPatch, ten_read: Offset
+) -> None:
+    """The last record is of second 9. What is committed stays where it is meanwhile."""
+    assert ten_read
+    second = horizon(box, monkeypatch, maxOffsetsPerTrigger="4")
+    offset: Offset = {}
+    for span in (Range(6, 8), Range(8, 10)):
+        offset = batch(second, offset)
+        assert ranges(offset) == {0: span, 1: span}
+        assert told(second) == [10, 10]
+    assert second.latest(offset, limited=True) == offset
+    produce_a_record_a_second(box, range(10, 11))
+    offset = batch(second, offset)
+    assert ranges(offset) == {0: Range(10, 11), 1: Range(10, 11)}
+    wait_until(lambda: committed(second, offset) == [11, 11], "the batch is not committed")
+
+
+def test_who_takes_over_in_the_middle_of_a_replay_begins_it_anew(
+    box: Box, monkeypatch: pytest.MonkeyPatch, ten_read: Offset
+) -> None:
+    """The horizon is measured from what is committed, not from how far a replay has come."""
+    assert ten_read
+    second = horizon(box, monkeypatch, maxOffsetsPerTrigger="4")
+    offset = batch(second, {})
+    second.latest(offset, limited=True)
+    second.close()
+    third = horizon(box, monkeypatch)
+    assert ranges(batch(third, {})) == {0: Range(6, 10), 1: Range(6, 10)}
+
+
+def test_the_same_checkpoint_goes_on_in_the_middle_of_its_replay(
+    box: Box, monkeypatch: pytest.MonkeyPatch, ten_read: Offset
+) -> None:
+    """Its state is that of its last batch."""
+    assert ten_read
+    second = horizon(box, monkeypatch, maxOffsetsPerTrigger="4")
+    offset = batch(second, {})
+    second.latest(offset, limited=True)
+    second.close()
+    again = horizon(box, monkeypatch)
+    assert ranges(batch(again, offset)) == {0: Range(8, 10), 1: Range(8, 10)}
+
+
+def test_a_replay_of_a_horizon_that_died_is_the_same(
+    box: Box, monkeypatch: pytest.MonkeyPatch, ten_read: Offset
+) -> None:
+    assert ten_read
+    dying = horizon(box, monkeypatch)
+    end = batch(dying, {})
+    dying.close()
+    assert tasks(horizon(box, monkeypatch), {}, end) == ranges(end)
+
+
+@pytest.mark.parametrize("replays", [False, True])
+def test_what_came_from_others_and_state_go_together_with_a_horizon_alone(
+    box: Box, monkeypatch: pytest.MonkeyPatch, ten_read: Offset, replays: bool
+) -> None:
+    assert ten_read
+    session = horizon(box, monkeypatch) if replays else box.session()
+    offset = session.latest({}, limited=True)
+    rendezvous = Rendezvous(session._id)
+    rendezvous.mark_stateful()
+    if replays:
+        assert session.latest(offset, limited=True) == offset
+    else:
+        with pytest.raises(MembershipError, match="replayHorizon"):
+            session.latest(offset, limited=True)
+    rendezvous.clear()
+
+
+def test_a_horizon_without_records_begins_at_the_position(
+    box: Box, monkeypatch: pytest.MonkeyPatch, ten_read: Offset
+) -> None:
+    """All that was read is deleted."""
+    assert ten_read
+    for partition in (0, 1):
+        box.embedded.delete_records(box.topic, partition, before=10)
+    produce_a_record_a_second(box, range(10, 12))
+    second = horizon(box, monkeypatch)
+    assert ranges(batch(second, {})) == {0: Range(10, 12), 1: Range(10, 12)}
