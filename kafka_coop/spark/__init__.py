@@ -58,7 +58,8 @@ def drain(query: Any, timeout: timedelta = timedelta(minutes=5)) -> None:
 
     Args:
         query: A `StreamingQuery` that reads from ``kafka_coop``, on this host.
-        timeout: How long to wait for the end of the batch under way.
+        timeout: How long to wait for the batch under way, and for the next trigger: longer than
+            its interval (``processingTime``).
 
     Raises:
         TimeoutError: It did not end in time; the query goes on.
