@@ -33,7 +33,8 @@ def wait_for_group(
     """What we held is read. Other members may be at the rest, or be dead.
 
     A dead one's partitions come to us when its session times out; a live one's commits show
-    that it goes on. So: wait until all is committed, or nothing happens for a session's time.
+    that it goes on. So: wait until all is committed, or nothing happens for a session's time: no
+    commit, and no partition that comes or goes.
 
     Args:
         member: Ours.
@@ -49,7 +50,7 @@ def wait_for_group(
     """
     patience = parse(options.kafka).session_timeout + _EVICTION_SLACK
     deadline = time.monotonic() + patience.total_seconds()
-    before: dict[TopicPartition, Committed] = {}
+    before: tuple[frozenset[TopicPartition], dict[TopicPartition, Committed]] | None = None
     held: dict[TopicPartition, int] = {}
     while time.monotonic() < deadline:
         if (found := plan()) is not None:
@@ -62,8 +63,9 @@ def wait_for_group(
             for of, target in targets.items()
         ):
             return None
-        if committed != before:
-            before, deadline = committed, time.monotonic() + patience.total_seconds()
+        now = frozenset(held), committed
+        if now != before:
+            before, deadline = now, time.monotonic() + patience.total_seconds()
         with member.changed:
             member.changed.wait(_PAUSE)
             member.raise_failure()

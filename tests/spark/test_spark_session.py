@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
+import multiprocessing
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 from unittest.mock import Mock
@@ -14,14 +17,18 @@ from unittest.mock import Mock
 import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, Producer
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from spark_stand_in import serve
 
 from kafka_coop import CoopConsumer
+from kafka_coop.spark.available_now import wait_for_group
 from kafka_coop.spark.errors import CheckpointError, DataLossError, MembershipError, OptionError
 from kafka_coop.spark.offsets import Range
 from kafka_coop.spark.options import stream_options
 from kafka_coop.spark.reading import read_range
 from kafka_coop.spark.rendezvous import Rendezvous
 from kafka_coop.spark.session import Session
+from kafka_coop.spark.stream import StreamReader
 from kafka_coop.testing import EmbeddedKafka
 from kafka_coop.testing.cluster import KafkaCluster, wait_until
 from kafka_coop.types import TopicPartition
@@ -86,8 +93,10 @@ class Box:
                 found += zip(columns["partition"], columns["offset"], strict=True)
         return sorted(found)
 
-    def session(self, **options: str | None) -> Session:
-        given = {
+    @property
+    def given(self) -> dict[str, str]:
+        """A session's options."""
+        return {
             "kafka.bootstrap.servers": self.kafka.bootstrap_servers,
             "kafka.group.id": f"group-{self.topic}",
             "kafka.session.timeout.ms": "6000",
@@ -95,7 +104,10 @@ class Box:
             "startingOffsets": "earliest",
             "assignmentTimeout": "30s",
         }
-        changed = {key: value for key, value in (given | options).items() if value is not None}
+
+    def session(self, **options: str | None) -> Session:
+        given = self.given | options
+        changed = {key: value for key, value in given.items() if value is not None}
         self.sessions.append(Session(stream_options(changed)))
         return self.sessions[-1]
 
@@ -560,7 +572,7 @@ def _assigned(box: Box, given: dict[str, str]) -> Session:
     return box.sessions[-1]
 
 
-# --- commits that the group refuses ---------------------------------------------------------
+# --- commits that the group refuses -----------------------------------------------------------
 
 
 def read_available(session: Session) -> list[Offset]:
@@ -857,3 +869,176 @@ def test_a_horizon_without_records_begins_at_the_position(
     produce_a_record_a_second(box, range(10, 12))
     second = horizon(box, monkeypatch)
     assert ranges(batch(second, {})) == {0: Range(10, 12), 1: Range(10, 12)}
+
+
+# --- a run that ends, in a group --------------------------------------------------------------
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set when a run has nothing more to read, and looks at what others do."""
+    event = threading.Event()
+
+    def wait(*args: Any) -> Offset | None:
+        event.set()
+        return wait_for_group(*args)
+
+    monkeypatch.setattr("kafka_coop.spark.session.wait_for_group", wait)
+    return event
+
+
+def holds_one(session: Session) -> bool:
+    return session._member is not None and len(session._member.holdings.held) == 1
+
+
+def read_by(run: list[Offset]) -> dict[int, Range]:
+    return {partition: span for end in run for partition, span in ranges(end).items()}
+
+
+def test_a_run_waits_for_what_a_live_member_reads(box: Box, waits: threading.Event) -> None:
+    other, session = box.session(), box.session()
+    assert other.latest({}, limited=True) == {}
+    box.produce(5)
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(read_available, session)
+        wait_until(lambda: holds_one(other) and waits.is_set(), "the run reads all by itself")
+        assert not run.done()
+        theirs = batch(other, {})
+        assert not run.done(), "planned, and neither read nor committed"
+        while not run.done():
+            theirs = other.latest(theirs, limited=True)
+    (ours,) = run.result()
+    assert ranges(ours) | ranges(theirs) == {0: Range(0, 5), 1: Range(0, 5)}
+    assert len(ranges(ours)) == 1
+
+
+def test_a_run_takes_over_from_a_member_that_died(box: Box, waits: threading.Event) -> None:
+    session = box.session()
+    processes = multiprocessing.get_context("forkserver")
+    pipe, theirs = processes.Pipe()
+    other = processes.Process(target=serve, args=(box.given, theirs), daemon=True)
+    other.start()
+    theirs.close()
+    pipe.send(("latest", ({},)))
+    assert pipe.recv()[0] == {}
+    box.produce(5)
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(read_available, session)
+        wait_until(lambda: holds_one(session) and waits.is_set(), "nothing is shared")
+        other.kill()
+        assert read_by(run.result(120)) == {0: Range(0, 5), 1: Range(0, 5)}
+    other.join(30)
+    pipe.close()
+
+
+def test_a_run_does_not_wait_for_ever_for_a_member_that_does_nothing(
+    box: Box, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("kafka_coop.spark.available_now._EVICTION_SLACK", timedelta(seconds=6))
+    other, session = box.session(), box.session()
+    assert other.latest({}, limited=True) == {}
+    box.produce(5)
+    with caplog.at_level(logging.WARNING, "kafka_coop.spark"):
+        ends = read_available(session)
+    assert len(read_by(ends)) == 1
+    assert "the run ends without them" in caplog.text
+
+
+# --- what Spark calls -------------------------------------------------------------------------
+
+
+def test_a_reader_tells_once_from_batch_after_batch(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``Trigger.Once`` asks for all there is; other triggers repeat the reader's own limit."""
+    monkeypatch.setattr("kafka_coop.spark.stream._stop_on_sigterm", Mock())
+    reader = StreamReader(stream_options(box.given | {"maxOffsetsPerTrigger": "4"}))
+    box.produce(10)
+    start = reader.initialOffset()
+    assert reader.reportLatestOffset() is None
+    limited = reader.latestOffset(start, reader.getDefaultReadLimit())
+    assert sum(span.size for span in ranges(limited).values()) == 4
+    once = reader.latestOffset(start, ReadAllAvailable())
+    assert ranges(once) == {0: Range(0, 10), 1: Range(0, 10)}
+    assert len(reader.partitions(start, once)) == 2
+    reader.commit(once)
+    reader.stop()
+
+
+def test_a_reader_without_limits_reads_all(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafka_coop.spark.stream._stop_on_sigterm", Mock())
+    reader = StreamReader(stream_options(box.given))
+    box.produce(10)
+    reader.prepareForTriggerAvailableNow()
+    box.produce(1)
+    end = reader.latestOffset({}, reader.getDefaultReadLimit())
+    assert ranges(end) == {0: Range(0, 10), 1: Range(0, 10)}
+    assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end
+    reader.stop()
+
+
+# --- strategies, and partitions that are new --------------------------------------------------
+
+
+def test_an_eager_strategy_hands_over_between_batches_too(kafka: KafkaCluster) -> None:
+    """All leaves with the safe moment, and what stays comes back. On a real broker: it leaves
+    before the member joins anew, and librdkafka's mock takes no commits while a group joins."""
+    box = Box(kafka)
+    eager = {"kafka.partition.assignment.strategy": "range"}
+    first, second = box.session(**eager), box.session(**eager)
+    box.produce(5)
+    end = batch(first, {})
+    member = first._member
+    assert member is not None
+    with ThreadPoolExecutor(1) as pool:
+        theirs = pool.submit(batch, second, {})
+        wait_until(lambda: len(member.holdings.leaving) == 2, "not all is to leave")
+        assert not theirs.done()
+        box.produce(2)
+        ours = batch(first, end)
+        assert ranges(ours) | ranges(theirs.result(60)) == {0: Range(5, 7), 1: Range(5, 7)}
+    assert len(ranges(ours)) == 1
+    box.close()
+
+
+def test_partitions_of_the_same_number_stay_together(box: Box) -> None:
+    weather = f"{box.topic}-weather"
+    box.kafka.create_topic(weather, partitions=2)
+    joined = {
+        "subscribe": f"{box.topic},{weather}",
+        "kafka.partition.assignment.strategy": "stream-join-sticky",
+    }
+    first, second = box.session(**joined), box.session(**joined)
+
+    def share() -> bool:
+        held = []
+        for one in (first, second):
+            one.latest({}, limited=True)
+            assert one._member is not None
+            held.append({of.partition for of in one._member.holdings.held})
+        return held in ([{0}, {1}], [{1}, {0}])
+
+    wait_until(share, "the two do not share the topics")
+    producer = Producer({"bootstrap.servers": box.kafka.bootstrap_servers})
+    for topic in (box.topic, weather):
+        for partition in (0, 1):
+            producer.produce(topic, b"v", partition=partition)
+    assert producer.flush(30) == 0
+    for one in (first, second):
+        spans = {key: span for key, span in batch(one, {})["tps"].items() if span == [0, 1]}
+        (number,) = {key.rpartition(":")[2] for key in spans}
+        assert spans.keys() == {f"{topic}:{number}" for topic in (box.topic, weather)}
+
+
+def test_new_partitions_of_a_topic_are_read_from_their_beginning(kafka: KafkaCluster) -> None:
+    """By a session that runs, also where it began with what was latest."""
+    box = Box(kafka)
+    given = {"startingOffsets": "latest", "kafka.topic.metadata.refresh.interval.ms": "500"}
+    session = box.session(**given)
+    assert session.latest({}, limited=True) == {}
+    kafka.add_partitions(box.topic, total=3)
+    box.produce(3, 2)
+    end = batch(session, {})
+    assert ranges(end) == {2: Range(0, 3)}
+    assert end["topics"] == {box.topic: 2}
+    box.close()
