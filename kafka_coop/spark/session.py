@@ -9,7 +9,7 @@ import functools
 import logging
 import secrets
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -74,6 +74,7 @@ class Session:
             retry_interval=options.retry_interval,
         )
         self._member: Member | None = None
+        self._stop_serving: Callable[[], None] | None = None
         self._id = ""
         self._topics: Mapping[str, int] = {}
         self._delay = Delay(least=options.min_offsets, longest=options.max_delay)
@@ -179,6 +180,9 @@ class Session:
         """Leaves the group."""
         if self._member is not None:
             self._member.close()
+        if self._stop_serving is not None:
+            self._stop_serving()
+            self._stop_serving = None
 
     # --- joining ---------------------------------------------------------------------------
 
@@ -198,7 +202,8 @@ class Session:
             holdings = Holdings(_token(), checkpoint.run)
             holdings.remember(checkpoint, durable=durable)
         Rendezvous(self._id).clear()
-        _serve_metrics(options.metrics_port)
+        if options.metrics_port is not None:
+            self._stop_serving = _serve_metrics(options.metrics_port)
         self._member = Member(
             options,
             holdings,
@@ -442,20 +447,28 @@ class Session:
         )
 
 
-def _serve_metrics(port: int | None) -> None:
+def _serve_metrics(port: int) -> Callable[[], None]:
     """The member's metrics, over HTTP from this process.
+
+    Returns:
+        What ends it, and sets the port free.
 
     Raises:
         OptionError: The port is taken.
     """
-    if port is None:
-        return
     try:
-        start_http_server(port)
+        server, thread = start_http_server(port)
     except OSError as error:
         raise OptionError(
             "metricsPort", f"{port} can't be listened on ({error.strerror}): take another"
         ) from None
+
+    def stop() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return stop
 
 
 def _token() -> str:

@@ -6,17 +6,22 @@ import itertools
 import json
 import logging
 import multiprocessing
+import socket
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
 import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, Producer
+from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from spark_stand_in import serve
 
@@ -25,6 +30,7 @@ from kafka_coop.spark.available_now import wait_for_group
 from kafka_coop.spark.errors import CheckpointError, DataLossError, MembershipError, OptionError
 from kafka_coop.spark.offsets import Range
 from kafka_coop.spark.options import stream_options
+from kafka_coop.spark.progress import own_sources
 from kafka_coop.spark.reading import read_range
 from kafka_coop.spark.rendezvous import Rendezvous
 from kafka_coop.spark.session import Session
@@ -1042,3 +1048,60 @@ def test_new_partitions_of_a_topic_are_read_from_their_beginning(kafka: KafkaClu
     assert ranges(end) == {2: Range(0, 3)}
     assert end["topics"] == {box.topic: 2}
     box.close()
+
+
+# --- to be seen -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def port() -> int:
+    """One that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        number: int = free.getsockname()[1]
+        return number
+
+
+def test_the_members_metrics_are_served_until_it_leaves(box: Box, port: int) -> None:
+    session = box.session(metricsPort=str(port))
+    session.latest({}, limited=True)
+    address = f"http://127.0.0.1:{port}/metrics"
+    with urllib.request.urlopen(address, timeout=30) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    samples = [one for family in families for one in family.samples]
+    group = f"group-{box.topic}"
+    found = {one.name: one.value for one in samples if one.labels.get("group") == group}
+    assert found["kafka_coop_assigned_partitions"] == 2
+    session.close()
+    with pytest.raises(urllib.error.URLError, match="refused"):
+        urllib.request.urlopen(address, timeout=30)
+
+
+def test_a_port_that_is_taken_is_told(box: Box) -> None:
+    with socket.create_server(("0.0.0.0", 0)) as taken:
+        port = taken.getsockname()[1]
+        session = box.session(metricsPort=str(port))
+        with pytest.raises(OptionError, match=f"metricsPort: {port} can't be listened on"):
+            session.latest({}, limited=True)
+
+
+def test_progress_has_the_lag_and_the_member(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafka_coop.spark.session._ENDS_HOLD", 0.0)
+    session = box.session(maxOffsetsPerTrigger="4")
+    assert session.report() is None
+    box.produce(5)
+    end: Offset = {}
+    for expected in (3, 1 + 4):
+        end = batch(session, end)
+        report = session.report()
+        (source,) = own_sources([SimpleNamespace(endOffset=end, latestOffset=report)])
+        assert set(source.lag.values()) == {expected}
+        assert len(source.lag) == 2
+        box.produce(4)
+    assert session._member is not None
+    assert source.member == session._member.member_id != ""
+    assert source.id == end["id"]
+    assert source.rebalances >= 1
+    assert source.last_rebalance > timedelta(0)
+    assert report is not None
+    assert (report["leaving"], report["lost"]) == (0, 0)
