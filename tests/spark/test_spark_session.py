@@ -11,7 +11,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from types import SimpleNamespace
@@ -41,6 +41,7 @@ from kafka_coop.types import TopicPartition
 
 _NUMBERS = itertools.count()
 Offset = Mapping[str, Any]
+NOTHING: Offset = {}
 
 
 class Box:
@@ -159,7 +160,7 @@ def five_committed(box: Box) -> Offset:
     return end
 
 
-def batch(session: Session, start: Offset) -> Offset:
+def batch(session: Session, start: Offset = NOTHING) -> Offset:
     """The next batch that has something to read."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
@@ -595,13 +596,23 @@ def read_available(session: Session) -> list[Offset]:
 
 @pytest.mark.parametrize("trigger", ["default", "available now"])
 def test_assign_beside_members_of_the_group_is_told(box: Box, trigger: str) -> None:
+    _refuses_assign(box, batch if trigger == "default" else read_available)
+
+
+def test_a_real_broker_refuses_assign_beside_members_too(kafka: KafkaCluster) -> None:
+    box = Box(kafka)
+    _refuses_assign(box, read_available)
+    box.close()
+
+
+def _refuses_assign(box: Box, read: Callable[[Session], object]) -> None:
     box.produce(3)
     with CoopConsumer(plain_settings(box)) as plain:
         plain.subscribe([box.topic])
         wait_until(lambda: plain.poll(0.05) is not None, "the plain consumer reads nothing")
         session = _assigned(box, {"assign": json.dumps({box.topic: [0, 1]})})
         with pytest.raises(MembershipError, match=r"kafka\.group\.id=group-.* assign"):
-            batch(session, {}) if trigger == "default" else read_available(session)
+            read(session)
 
 
 def test_members_that_come_beside_assign_are_told(box: Box) -> None:
@@ -863,6 +874,24 @@ def test_what_came_from_others_and_state_go_together_with_a_horizon_alone(
         with pytest.raises(MembershipError, match="replayHorizon"):
             session.latest(offset, limited=True)
     rendezvous.clear()
+
+
+def test_a_horizon_is_measured_by_the_records_timestamps(kafka: KafkaCluster) -> None:
+    """Of the last record before the position: what is right before it is no record here."""
+    box = Box(kafka)
+    writer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": box.topic})
+    writer.init_transactions(30)
+    writer.begin_transaction()
+    for offset in range(10):
+        writer.produce(box.topic, b"v", partition=0, timestamp=TEN_O_CLOCK + 1000 * offset)
+    writer.commit_transaction(30)
+    first = box.session()
+    end = batch(first)
+    assert ranges(end) == {0: Range(0, 11)}
+    first.latest(end, limited=True)
+    first.close()
+    assert ranges(batch(box.session(replayHorizon="3s"))) == {0: Range(6, 11)}
+    box.close()
 
 
 def test_a_horizon_without_records_begins_at_the_position(
