@@ -9,7 +9,7 @@
 The modules, from pure to Spark's own:
 
 errors.py offsets.py admission.py option_values.py kafka_keys.py options.py  decisions and values
-holdings.py loss.py
+holdings.py loss.py refusals.py
 rendezvous.py starting.py latency.py member.py replay.py available_now.py    the reader's process
 session.py
 schema.py records.py reading.py                                              tasks
@@ -64,7 +64,8 @@ def drain(query: Any, timeout: timedelta = timedelta(minutes=5)) -> None:
 
     Args:
         query: A `StreamingQuery` that reads from ``kafka_coop``, on this host.
-        timeout: How long to wait for the end of the batch under way.
+        timeout: How long to wait for the batch under way, and for the next trigger: longer than
+            its interval (``processingTime``).
 
     Raises:
         TimeoutError: It did not end in time; the query goes on.

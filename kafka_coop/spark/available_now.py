@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from kafka_coop.config import parse
+from kafka_coop.spark.errors import MembershipError
 from kafka_coop.spark.holdings import Committed
 from kafka_coop.spark.member import Member
 from kafka_coop.spark.options import StreamOptions
@@ -32,7 +33,8 @@ def wait_for_group(
     """What we held is read. Other members may be at the rest, or be dead.
 
     A dead one's partitions come to us when its session times out; a live one's commits show
-    that it goes on. So: wait until all is committed, or nothing happens for a session's time.
+    that it goes on. So: wait until all is committed, or nothing happens for a session's time: no
+    commit, and no partition that comes or goes.
 
     Args:
         member: Ours.
@@ -44,11 +46,12 @@ def wait_for_group(
         The next batch; None: the run is over.
 
     Raises:
-        MembershipError: The membership ended.
+        MembershipError: The membership ended, or what we hold ourselves can't be read.
     """
     patience = parse(options.kafka).session_timeout + _EVICTION_SLACK
     deadline = time.monotonic() + patience.total_seconds()
-    before: dict[TopicPartition, Committed] = {}
+    before: tuple[frozenset[TopicPartition], dict[TopicPartition, Committed]] | None = None
+    held: dict[TopicPartition, int] = {}
     while time.monotonic() < deadline:
         if (found := plan()) is not None:
             return found
@@ -60,11 +63,20 @@ def wait_for_group(
             for of, target in targets.items()
         ):
             return None
-        if committed != before:
-            before, deadline = committed, time.monotonic() + patience.total_seconds()
+        now = frozenset(held), committed
+        if now != before:
+            before, deadline = now, time.monotonic() + patience.total_seconds()
         with member.changed:
             member.changed.wait(_PAUSE)
             member.raise_failure()
+    if ours := sorted(of for of, position in held.items() if position < targets.get(of, 0)):
+        names = ", ".join(f"{of.topic}:{of.partition}" for of in ours[:5])
+        raise MembershipError(
+            f"{names} can't be read up to where the logs ended when the run began: for {patience} "
+            "they could not be claimed, or their ends not be had"
+            + (f" (last error: {member.last_error})" if member.last_error else "")
+            + ": are the brokers in kafka.bootstrap.servers reachable?"
+        )
     _LOG.warning(
         "group %s: other members hold partitions that are not read up to where they were when "
         "this run began, and did not go on for %s: the run ends without them",

@@ -22,9 +22,10 @@ def drain_query(query: Any, timeout: timedelta) -> None:
         while query.isActive and not all(one.is_done() for one in asked):
             if time.monotonic() >= deadline:
                 raise TimeoutError(
-                    f"the query {query.id} did not end its batch in {timeout}: it goes on. Wait "
-                    "longer, on the driver's host, or stop() it: what is under way is then read "
-                    "again"
+                    f"the query {query.id} did not end its batch and begin its next trigger in "
+                    f"{timeout}: it goes on. Let drain's timeout be longer than a batch and the "
+                    "trigger's interval (processingTime) together, on the driver's host; or stop() "
+                    "it: what is not committed is then read again"
                 )
             time.sleep(_PAUSE)
         query.stop()

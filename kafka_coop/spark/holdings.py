@@ -36,10 +36,25 @@ class Hold:
     Attributes:
         position: All before it is durable.
         committed: What the group knows. It is ahead of the position while a horizon is replayed.
+        shortened: Where the log ended when it had become shorter than what was read or committed;
+            what is committed goes back to there. None: it has not.
     """
 
     position: int
     committed: Committed
+    shortened: int | None = None
+
+    @property
+    def reached(self) -> int:
+        """How far anybody has come who read for the group, in the log as it is."""
+        if self.shortened is not None:
+            return self.due
+        return max(self.position, self.committed.offset or 0)
+
+    @property
+    def due(self) -> int:
+        """What the group is to know, at least."""
+        return max(self.position, self.shortened or 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +69,7 @@ class Holdings:
     """Partitions held, leaving, and being read. Not thread-safe: the caller holds a lock.
 
     Args:
-        run: The claim of this process: new, nobody's yet.
+        run: The claim of this process: new, nobody's yet. Others that it makes begin with it.
         inherited: The claim in the checkpoint's last offset; None: there is none. What is
             committed under it is left so until `renew`: a batch that is replayed and becomes
             durable must be known by it. Nothing else is put under it: what the replay did not
@@ -63,6 +78,8 @@ class Holdings:
 
     def __init__(self, run: str, inherited: str | None = None) -> None:
         self.run = run
+        self._first_run = run
+        self._claims = 1
         self._inherited = inherited
         self._held: dict[TopicPartition, Hold] = {}
         self._leaving: set[TopicPartition] = set()
@@ -107,7 +124,14 @@ class Holdings:
         return frozenset(self._leaving)
 
     def hold(self, of: TopicPartition, position: int, committed: Committed) -> None:
-        """A partition came."""
+        """A partition came.
+
+        What comes back from others is claimed anew: the word of our last offset, from before they
+        had it, must not count again, and a batch that still reads it from then must not either.
+        """
+        known = self._known.get(of)
+        if known is not None and known.run == self.run != committed.run:
+            self._claim_anew()
         self._held[of] = Hold(position=position, committed=committed)
         self._leaving.discard(of)
 
@@ -132,6 +156,28 @@ class Holdings:
                 self._orphans[of] = self._reading.pop(of)
             if hold is not None and hold.committed.run is not None:
                 self._known[of] = Known(position=hold.position, run=hold.committed.run)
+
+    # --- records are lost ------------------------------------------------------------------
+
+    def move(self, of: TopicPartition, position: int) -> None:
+        """Records are gone before they were read: it goes on with those that are there."""
+        self._held[of].position = position
+
+    def shorten(self, of: TopicPartition, end: int) -> None:
+        """The log ends before what was read of it, or committed: both go back to its end.
+
+        Else the next owner would begin where the log was, and skip what is written until then.
+        So would this checkpoint's next process, by its last offset: all is claimed anew, and the
+        word of that offset counts no more.
+        """
+        hold = self._held[of]
+        hold.position, hold.shortened = min(hold.position, end), end
+        self._claim_anew()
+
+    def _claim_anew(self) -> None:
+        """From here on, all that is held: a batch is under one claim."""
+        self._claims += 1
+        self.run, self._inherited = f"{self._first_run}.{self._claims}", None
 
     # --- batches ---------------------------------------------------------------------------
 
@@ -178,13 +224,17 @@ class Holdings:
         """What is to be committed: positions beyond what the group knows, under our claim.
 
         Also what is claimed by someone else, or by nobody: at what is committed, if that is
-        ahead of the position.
+        ahead of the position. It goes back only with a log that has become shorter.
         """
         found = {}
         for of, hold in self._held.items():
-            offset, known = hold.position, hold.committed
-            if known.offset is None or offset > known.offset:
-                found[of] = offset
+            known = hold.committed
+            if (
+                known.offset is None
+                or hold.due > known.offset
+                or (hold.shortened is not None and hold.due < known.offset)
+            ):
+                found[of] = hold.due
             elif not self._is_ours(known):
                 found[of] = known.offset
         return found

@@ -26,6 +26,7 @@ from kafka_coop.spark.holdings import Committed, Holdings
 from kafka_coop.spark.latency import RebalanceLatency
 from kafka_coop.spark.offsets import claim_metadata, claim_of
 from kafka_coop.spark.options import StreamOptions
+from kafka_coop.spark.refusals import HOPELESS, refusal
 from kafka_coop.types import TopicPartition
 
 _LOG = logging.getLogger("kafka_coop.spark")
@@ -104,10 +105,10 @@ class Member:
         """Raises what ended the membership, if something did.
 
         Raises:
-            MembershipError: It is over for good.
+            MembershipError: It is over for good, or the group refuses what we commit.
             OptionError: An option proved wrong when the first partitions came.
         """
-        if isinstance(self._failure, OptionError):
+        if isinstance(self._failure, OptionError | MembershipError):
             raise self._failure
         if self._failure is not None:
             raise MembershipError(f"the membership ended: {self._failure}") from self._failure
@@ -152,7 +153,8 @@ class Member:
     def commit_now(self, only: Iterable[TopicPartition] | None = None) -> None:
         """Commits what is news and waits. What could not be committed stays news.
 
-        `changed` must not be held: the member's thread may need it first.
+        `changed` must not be held: the member's thread may need it first. A refusal for good is
+        told by `raise_failure`.
         """
         with self.changed:
             run, news = self.holdings.run, self.holdings.news()
@@ -162,11 +164,13 @@ class Member:
             return
         try:
             answered = self._consumer.commit(offsets=_native(news, run), asynchronous=False)
-        except (KafkaException, RuntimeError) as error:  # the latter: closed meanwhile
-            _LOG.warning("group %s: commit failed: %s", self._options.group, error)
-            return
-        with self.changed:
-            self._note(answered or [])
+        except KafkaException as error:
+            self._refused(error.args[0], news)
+        except RuntimeError as error:  # closed meanwhile
+            self._warn(f"commit failed: {error}")
+        else:
+            with self.changed:
+                self._note(answered or [])
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Committed]:
         """What the group has committed; partitions of which that can't be had are left out."""
@@ -178,6 +182,7 @@ class Member:
         except (KafkaException, RuntimeError) as error:
             self._last_error = str(error)
             return {}
+        self._note_errors(answered)
         return {
             TopicPartition(one.topic, one.partition): Committed(
                 offset=one.offset if one.offset >= 0 else None, run=claim_of(one.metadata)
@@ -193,6 +198,11 @@ class Member:
             return self._consumer.memberid()
         except RuntimeError:
             return ""
+
+    @property
+    def last_error(self) -> str | None:
+        """What the group or the brokers said last that may pass."""
+        return self._last_error
 
     @property
     def last_rebalance(self) -> timedelta:
@@ -216,7 +226,7 @@ class Member:
                 time.sleep(_PAUSE if self.is_settled else _EAGER_PAUSE)
         except BaseException as error:  # noqa: BLE001  # Spark's thread raises it
             with self.changed:
-                self._failure = error
+                self._failure = self._failure or error
                 self.changed.notify_all()
         finally:
             with contextlib.suppress(Exception):
@@ -244,8 +254,9 @@ class Member:
             self._warn(str(error))
             return
         if message is not None and (problem := message.error()) is not None:
-            if problem.code() in _HOPELESS:
-                raise KafkaException(problem)
+            names = f"{message.topic()}:{message.partition()}" if message.topic() else "any topic"
+            if problem.code() in HOPELESS:
+                raise MembershipError(refusal(problem, names, self._options))
             self._warn(problem.str())
         if self._coming:
             self._take_in()
@@ -332,24 +343,30 @@ class Member:
             self._note(answered)
 
     def _note(self, answered: Iterable[Any]) -> None:
-        """Each commit says in its metadata under which claim it was made."""
+        """Each commit says in its metadata under which claim it was made. Holds `changed`."""
+        answered = list(answered)
         for one in answered:
             run = claim_of(one.metadata)
             if one.error is None and run is not None:
                 self.holdings.committed(TopicPartition(one.topic, one.partition), one.offset, run)
+        self._note_errors(answered)
         self.changed.notify_all()
 
+    def _note_errors(self, answered: Iterable[Any]) -> None:
+        for one in answered:
+            if one.error is not None:
+                self._refused(one.error, [TopicPartition(one.topic, one.partition)])
 
-_HOPELESS = frozenset(
-    {
-        KafkaError._AUTHENTICATION,  # noqa: SLF001  # the name of confluent's public constant
-        KafkaError.SASL_AUTHENTICATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    }
-)
-"""Errors that waiting does not cure."""
+    def _refused(self, error: KafkaError, partitions: Iterable[TopicPartition]) -> None:
+        """The group does not take it. If it never will, nothing would be read any more."""
+        names = ", ".join(f"{of.topic}:{of.partition}" for of in sorted(partitions)[:5])
+        text = refusal(error, names, self._options)
+        if text is None:
+            self._warn(f"the offsets of {names}: {error.str()}")
+            return
+        with self.changed:
+            self._failure = self._failure or MembershipError(text)
+            self.changed.notify_all()
 
 
 class _Listener(RebalanceListener):

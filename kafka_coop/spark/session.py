@@ -9,7 +9,8 @@ import functools
 import logging
 import secrets
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -21,7 +22,7 @@ from kafka_coop.fetching.log_offsets import LogOffsets
 from kafka_coop.spark.admission import Delay, limit_offsets, split
 from kafka_coop.spark.available_now import wait_for_group
 from kafka_coop.spark.errors import MembershipError, OptionError
-from kafka_coop.spark.holdings import Committed, Holdings
+from kafka_coop.spark.holdings import Committed, Hold, Holdings
 from kafka_coop.spark.loss import position_within
 from kafka_coop.spark.member import Member
 from kafka_coop.spark.offsets import Range, SourceOffset, parse_offset
@@ -48,7 +49,8 @@ Spark asks for the latest offset a hundred times a second; a call that finds not
 for something to come before it says so."""
 
 _ENDS_HOLD = 1.0
-"""Seconds for which the logs' ends are not asked for again, if there is enough to read."""
+"""Seconds for which the logs' ends are not asked for again, if there is enough to read; and their
+beginnings, in any case."""
 
 
 class Session:
@@ -72,6 +74,7 @@ class Session:
             retry_interval=options.retry_interval,
         )
         self._member: Member | None = None
+        self._stop_serving: Callable[[], None] | None = None
         self._id = ""
         self._topics: Mapping[str, int] = {}
         self._delay = Delay(least=options.min_offsets, longest=options.max_delay)
@@ -82,7 +85,8 @@ class Session:
         self._has_been_assigned = False
         self._ends: dict[TopicPartition, int] = {}
         self._asked_at = float("-inf")
-        self._known_logs: frozenset[TopicPartition] = frozenset()
+        self._begun: frozenset[TopicPartition] = frozenset()
+        self._begun_at = float("-inf")
 
     # --- what Spark calls ------------------------------------------------------------------
 
@@ -119,7 +123,7 @@ class Session:
         self._refuse_moved_state(member)
         found = self._wait_for_data(member, limited=limited)
         if found is None and self._targets is not None:
-            member.commit_now()  # the run ends with this call, if nothing comes to us any more
+            self._commit(member)  # the run ends with this call, if nothing comes to us any more
             plan = functools.partial(self._plan, member, limited=True)
             found = wait_for_group(member, self._targets, self._options, plan)
         return start if found is None else found
@@ -176,6 +180,9 @@ class Session:
         """Leaves the group."""
         if self._member is not None:
             self._member.close()
+        if self._stop_serving is not None:
+            self._stop_serving()
+            self._stop_serving = None
 
     # --- joining ---------------------------------------------------------------------------
 
@@ -195,7 +202,8 @@ class Session:
             holdings = Holdings(_token(), checkpoint.run)
             holdings.remember(checkpoint, durable=durable)
         Rendezvous(self._id).clear()
-        _serve_metrics(options.metrics_port)
+        if options.metrics_port is not None:
+            self._stop_serving = _serve_metrics(options.metrics_port)
         self._member = Member(
             options,
             holdings,
@@ -244,12 +252,18 @@ class Session:
             member.changed.notify_all()
             member.commit_later()
 
+    @staticmethod
+    def _commit(member: Member) -> None:
+        """Commits, and fails where the group takes no commits of ours."""
+        member.commit_now()
+        member.raise_failure()
+
     def _drains(self, member: Member) -> bool:
         """Whether the driver asked us to hand everything over; does it, if so."""
         rendezvous = Rendezvous(self._id)
         if not rendezvous.is_asked():
             return False
-        member.commit_now()
+        self._commit(member)
         member.close()
         self._drained = True
         rendezvous.answer()
@@ -290,12 +304,12 @@ class Session:
     def _plan(self, member: Member, *, limited: bool) -> Mapping[str, Any] | None:
         """The next batch; None: there is nothing to read, or not enough yet."""
         with member.changed:
-            positions = {
-                of: hold.position
+            holds = {
+                of: replace(hold)
                 for of, hold in member.holdings.held.items()
                 if of not in member.holdings.leaving
             }
-        available = self._available(member, positions, limited=limited)
+        available = self._available(member, holds, limited=limited)
         offsets = sum(span.size for span in available.values())
         if offsets == 0 or (limited and self._holds_back(offsets)):
             return None
@@ -304,7 +318,7 @@ class Session:
                 member.holdings.renew() or not available.keys() <= member.holdings.ready().keys()
             )
         if claims:
-            member.commit_now()
+            self._commit(member)
         most = self._options.max_offsets if limited else None
         with member.changed:
             ready = member.holdings.ready()
@@ -319,13 +333,13 @@ class Session:
         return end
 
     def _available(
-        self, member: Member, positions: Mapping[TopicPartition, int], *, limited: bool
+        self, member: Member, holds: Mapping[TopicPartition, Hold], *, limited: bool
     ) -> dict[TopicPartition, Range]:
         try:
-            if not self._knows_enough(positions, limited=limited):
-                self._ends = self._logs.ends(positions)
+            if not self._knows_enough(holds, limited=limited):
+                self._ends = self._logs.ends(holds)
                 self._asked_at = time.monotonic()
-            begins = self._beginnings(positions)
+            begins = self._beginnings(holds)
         except KafkaException as error:
             self._warn_once(f"the logs' ends can't be had: {error}")
             return {}
@@ -334,26 +348,35 @@ class Session:
         for of, end in self._ends.items():
             first = begins.get(of, 0)
             log = Range(first, max(first, end))
-            position = position_within(of, positions[of], log, self._options)
-            if position != positions[of]:
-                self._move(member, of, position)
+            position = self._position_within(member, of, holds[of], log)
             if self._targets is not None:
-                end = max(position, min(end, self._targets.get(of, position)))  # noqa: PLW2901  # the end that counts
+                end = self._target(of, position, end)  # noqa: PLW2901  # the end that counts
             available[of] = Range(position, end)
         return available
 
-    def _knows_enough(self, positions: Mapping[TopicPartition, int], *, limited: bool) -> bool:
+    def _target(self, of: TopicPartition, position: int, end: int) -> int:
+        """Up to where this run reads a log that ends at ``end``."""
+        assert self._targets is not None, "only a run that ends has targets"
+        target = self._targets.get(of, position)  # what is new since it began is not read
+        if end < target:  # it has become shorter, and won't reach to where it ended
+            target = self._targets[of] = end
+        return max(position, target)
+
+    def _knows_enough(self, holds: Mapping[TopicPartition, Hold], *, limited: bool) -> bool:
         """Whether the logs' ends of a moment ago will do: what is there is more than is asked for.
 
         A query that catches up asks once a second, not with every batch. A log that has become
-        shorter (an unclean election, a topic made anew) is noticed so much later.
+        shorter (an unclean election, a topic made anew) is noticed so much later. It is not taken
+        for shorter because others have read on since, and gave the partition back.
         """
-        if time.monotonic() - self._asked_at > _ENDS_HOLD or positions.keys() != self._ends.keys():
+        if time.monotonic() - self._asked_at > _ENDS_HOLD or holds.keys() != self._ends.keys():
+            return False
+        if any(hold.reached > self._ends[of] for of, hold in holds.items()):
             return False
         if self._targets is not None:
             return all(end >= self._targets.get(of, 0) for of, end in self._ends.items())
         most = self._options.max_offsets
-        there = sum(max(0, end - positions[of]) for of, end in self._ends.items())
+        there = sum(max(0, end - holds[of].position) for of, end in self._ends.items())
         return limited and most is not None and there >= most
 
     def _warn_once(self, text: str) -> None:
@@ -362,21 +385,38 @@ class Session:
             _LOG.warning("group %s: %s", self._options.group, text)
         self._warned = text
 
-    def _move(self, member: Member, of: TopicPartition, position: int) -> None:
-        """Records were lost, and it goes on where there are some."""
+    def _position_within(self, member: Member, of: TopicPartition, known: Hold, log: Range) -> int:
+        """Where to go on in a log from which records may be gone."""
+        is_shorter = known.reached > log.stop
+        position = position_within(
+            of, known.reached if is_shorter else known.position, log, self._options
+        )
+        if is_shorter:
+            position = max(log.start, min(known.position, position))
+        elif position == known.position:
+            return position
         with member.changed:
-            if (hold := member.holdings.held.get(of)) is not None:
-                hold.position = position
+            hold = member.holdings.held.get(of)
+            if hold is not None and hold.position == known.position:  # else it was away meanwhile
+                if is_shorter:
+                    member.holdings.shorten(of, log.stop)
+                member.holdings.move(of, position)
+        return position
 
-    def _beginnings(self, positions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Where logs begin of which it is not known yet: what came, and what came back.
+    def _beginnings(self, held: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Where logs begin: of what came, and came back, at once; of all, once a second.
 
-        Nobody may have read them for longer than records are kept. What falls off later, behind
-        a query that is far back, its tasks find out.
+        Nobody may have read them for longer than records are kept. What falls off behind a query
+        that is far back is told with its next batch; in the last second before, by its tasks.
         """
-        held = frozenset(positions)
-        begins = self._logs.beginnings(held - self._known_logs)
-        self._known_logs = (self._known_logs & held) | begins.keys()
+        asked = now_held = frozenset(held)
+        now = time.monotonic()
+        if now - self._begun_at <= _ENDS_HOLD:
+            asked -= self._begun
+        else:
+            self._begun_at = now
+        begins = self._logs.beginnings(asked)
+        self._begun = (self._begun & now_held) | begins.keys()
         return begins
 
     def _refuse_loss(self, ranges: Mapping[TopicPartition, Range]) -> None:
@@ -407,20 +447,28 @@ class Session:
         )
 
 
-def _serve_metrics(port: int | None) -> None:
+def _serve_metrics(port: int) -> Callable[[], None]:
     """The member's metrics, over HTTP from this process.
+
+    Returns:
+        What ends it, and sets the port free.
 
     Raises:
         OptionError: The port is taken.
     """
-    if port is None:
-        return
     try:
-        start_http_server(port)
+        server, thread = start_http_server(port)
     except OSError as error:
         raise OptionError(
             "metricsPort", f"{port} can't be listened on ({error.strerror}): take another"
         ) from None
+
+    def stop() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return stop
 
 
 def _token() -> str:

@@ -67,6 +67,7 @@ class Query:
             yield self.replay
         elif self.batch is None and self.group.owner is self:
             yield self.plan
+            yield self.shorten
         elif self.batch is not None and not self.durable:
             yield self.finish
         elif self.batch is not None:
@@ -124,6 +125,17 @@ class Query:
             self.durable, self.batch = False, span
             holdings.begin(self.logged.to_json(), {ONE: span})
 
+    def shorten(self) -> None:
+        """Records are lost (an unclean election); it may die right after it has said so."""
+        holdings = self.holdings
+        assert holdings is not None
+        if (end := holdings.held[ONE].reached - 1) < 0:
+            return
+        self.group.end = end
+        self.group.durable = set(range(end)) & self.group.durable
+        holdings.shorten(ONE, end)
+        self.commit()
+
     def replay(self) -> None:
         holdings, logged, committed = self.holdings, self.logged, self.group.committed
         assert holdings is not None
@@ -176,3 +188,74 @@ def test_nothing_is_skipped_whoever_goes_on(choices: list[int]) -> None:
             position = owner.holdings.held[ONE].position
             assert ONE in owner.holdings.ready(), f"{owner.name} does not claim what it has"
             assert set(range(position)) <= group.durable, f"{owner.name} goes on at {position}"
+
+
+def held_at(position: int, *, committed: int) -> Holdings:
+    """One partition, claimed."""
+    holdings = Holdings("run")
+    holdings.hold(ONE, position, Committed(offset=committed, run="run"))
+    return holdings
+
+
+def test_what_is_committed_does_not_go_back_for_a_horizon() -> None:
+    holdings = held_at(3, committed=9)
+    assert holdings.news() == {}
+    holdings.move(ONE, 5)  # what has fallen off at the beginning is no reason either
+    assert holdings.news() == {}
+
+
+def test_what_is_committed_goes_back_with_the_log() -> None:
+    holdings = held_at(9, committed=9)
+    holdings.shorten(ONE, 4)
+    assert holdings.news() == {ONE: 4}
+    assert holdings.ready() == {}, "read before the group knew"
+    holdings.committed(ONE, 9, "run")  # one that was under way
+    assert holdings.news() == {ONE: 4}
+    holdings.committed(ONE, 4, holdings.run)
+    assert holdings.news() == {}
+    assert holdings.ready() == {ONE: 4}
+
+
+def test_a_horizon_goes_on_in_a_log_that_has_become_shorter() -> None:
+    """The group is told of the log's end, not of where the horizon is."""
+    holdings = held_at(2, committed=9)
+    holdings.shorten(ONE, 6)
+    assert holdings.news() == {ONE: 6}
+    holdings.committed(ONE, 6, holdings.run)
+    assert holdings.ready() == {ONE: 2}
+    holdings.begin({}, {ONE: Range(2, 5)})
+    holdings.finish()
+    assert holdings.news() == {}
+    holdings.begin({}, {ONE: Range(5, 8)})
+    holdings.finish()
+    assert holdings.news() == {ONE: 8}
+
+
+def test_the_checkpoints_word_does_not_count_for_a_log_that_has_become_shorter() -> None:
+    logged = SourceOffset(group="g", id="id", run="run", topics={}, ranges={ONE: Range(3, 9)})
+    first = held_at(9, committed=9)
+    first.shorten(ONE, 4)
+    again = Holdings("another", "run")
+    again.remember(logged, durable=True)
+    assert again.position_from(ONE, Committed(offset=9, run="run")) == 9
+    assert again.position_from(ONE, Committed(offset=4, run=first.run)) is None
+
+
+def test_nor_for_a_partition_that_others_had_meanwhile() -> None:
+    """It would have what they did done again, or skip what took the place of what they lost."""
+    logged = SourceOffset(group="g", id="id", run="run", topics={}, ranges={ONE: Range(3, 9)})
+    first = held_at(9, committed=9)
+    first.drop([ONE])
+    first.hold(ONE, 12, Committed(offset=12, run="theirs"))
+    assert first.news() == {ONE: 12}
+    again = Holdings("another", "run")
+    again.remember(logged, durable=True)
+    assert again.position_from(ONE, Committed(offset=12, run=first.run)) is None
+
+
+def test_what_comes_back_untouched_is_not_claimed_again() -> None:
+    holdings = held_at(9, committed=9)
+    holdings.drop([ONE])
+    holdings.hold(ONE, 9, Committed(offset=9, run="run"))
+    assert holdings.news() == {}
+    assert holdings.ready() == {ONE: 9}

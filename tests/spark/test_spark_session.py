@@ -4,28 +4,44 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
+import multiprocessing
+import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
 import confluent_kafka
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
+from prometheus_client.parser import text_string_to_metric_families
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from spark_stand_in import serve
 
 from kafka_coop import CoopConsumer
+from kafka_coop.spark.available_now import wait_for_group
 from kafka_coop.spark.errors import CheckpointError, DataLossError, MembershipError, OptionError
 from kafka_coop.spark.offsets import Range
 from kafka_coop.spark.options import stream_options
+from kafka_coop.spark.progress import own_sources
 from kafka_coop.spark.reading import read_range
 from kafka_coop.spark.rendezvous import Rendezvous
 from kafka_coop.spark.session import Session
+from kafka_coop.spark.stream import StreamReader
 from kafka_coop.testing import EmbeddedKafka
 from kafka_coop.testing.cluster import KafkaCluster, wait_until
+from kafka_coop.types import TopicPartition
 
 _NUMBERS = itertools.count()
 Offset = Mapping[str, Any]
+NOTHING: Offset = {}
 
 
 class Box:
@@ -49,6 +65,12 @@ class Box:
         for _ in range(records):
             producer.produce(topic, b"v")
         assert producer.flush(30) == 0
+
+    @property
+    def embedded(self) -> EmbeddedKafka:
+        """For what only that one can."""
+        assert isinstance(self.kafka, EmbeddedKafka)
+        return self.kafka
 
     def delete_before(self, offset: int) -> None:
         """As retention does. A real broker's alone."""
@@ -78,8 +100,10 @@ class Box:
                 found += zip(columns["partition"], columns["offset"], strict=True)
         return sorted(found)
 
-    def session(self, **options: str | None) -> Session:
-        given = {
+    @property
+    def given(self) -> dict[str, str]:
+        """A session's options."""
+        return {
             "kafka.bootstrap.servers": self.kafka.bootstrap_servers,
             "kafka.group.id": f"group-{self.topic}",
             "kafka.session.timeout.ms": "6000",
@@ -87,7 +111,10 @@ class Box:
             "startingOffsets": "earliest",
             "assignmentTimeout": "30s",
         }
-        changed = {key: value for key, value in (given | options).items() if value is not None}
+
+    def session(self, **options: str | None) -> Session:
+        given = self.given | options
+        changed = {key: value for key, value in given.items() if value is not None}
         self.sessions.append(Session(stream_options(changed)))
         return self.sessions[-1]
 
@@ -113,6 +140,16 @@ def tasks(session: Session, start: Offset, end: Offset) -> dict[int, Range]:
     return {task.of.partition: task.span for task in session.tasks(start, end)}
 
 
+def plain_settings(box: Box) -> dict[str, Any]:
+    """A `CoopConsumer`'s, of the sessions' group."""
+    return {
+        "bootstrap.servers": box.kafka.bootstrap_servers,
+        "group.id": f"group-{box.topic}",
+        "session.timeout.ms": 6000,
+        "auto.offset.reset": "earliest",
+    }
+
+
 def five_committed(box: Box) -> Offset:
     """The end of a first query's one batch, five records, which it has committed."""
     first = box.session()
@@ -123,7 +160,7 @@ def five_committed(box: Box) -> Offset:
     return end
 
 
-def batch(session: Session, start: Offset) -> Offset:
+def batch(session: Session, start: Offset = NOTHING) -> Offset:
     """The next batch that has something to read."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
@@ -256,12 +293,7 @@ def test_a_plain_consumer_shares_the_group(box: Box) -> None:
     box.produce(5)
     end = batch(session, {})
     session.latest(end, limited=True)
-    settings = {
-        "bootstrap.servers": box.kafka.bootstrap_servers,
-        "group.id": f"group-{box.topic}",
-        "session.timeout.ms": 6000,
-    }
-    with CoopConsumer(settings) as plain:
+    with CoopConsumer(plain_settings(box)) as plain:
         plain.subscribe([box.topic])
         deadline = time.monotonic() + 30
         while not plain.assignment() and time.monotonic() < deadline:
@@ -545,3 +577,560 @@ def _assigned(box: Box, given: dict[str, str]) -> Session:
     }
     box.sessions.append(Session(stream_options(options | given)))
     return box.sessions[-1]
+
+
+# --- commits that the group refuses -----------------------------------------------------------
+
+
+def read_available(session: Session) -> list[Offset]:
+    """A run with ``Trigger.AvailableNow``: its batches' ends."""
+    session.aim_at_what_is_there()
+    ends: list[Offset] = []
+    start: Offset = {}
+    while (end := session.latest(start, limited=True)) != start:
+        session.tasks(start, end)
+        ends.append(end)
+        start = end
+    return ends
+
+
+@pytest.mark.parametrize("trigger", ["default", "available now"])
+def test_assign_beside_members_of_the_group_is_told(box: Box, trigger: str) -> None:
+    _refuses_assign(box, batch if trigger == "default" else read_available)
+
+
+def test_a_real_broker_refuses_assign_beside_members_too(kafka: KafkaCluster) -> None:
+    box = Box(kafka)
+    _refuses_assign(box, read_available)
+    box.close()
+
+
+def _refuses_assign(box: Box, read: Callable[[Session], object]) -> None:
+    box.produce(3)
+    with CoopConsumer(plain_settings(box)) as plain:
+        plain.subscribe([box.topic])
+        wait_until(lambda: plain.poll(0.05) is not None, "the plain consumer reads nothing")
+        session = _assigned(box, {"assign": json.dumps({box.topic: [0, 1]})})
+        with pytest.raises(MembershipError, match=r"kafka\.group\.id=group-.* assign"):
+            read(session)
+
+
+def test_members_that_come_beside_assign_are_told(box: Box) -> None:
+    """What is committed after is refused; what was claimed before would be read by both."""
+    session = _assigned(box, {"assign": json.dumps({box.topic: [0, 1]})})
+    box.produce(3)
+    end = batch(session, {})
+    with CoopConsumer(plain_settings(box)) as plain:
+        plain.subscribe([box.topic])
+        wait_until(lambda: bool(plain.poll(0.05) or plain.assignment()), "nobody has joined")
+        session.latest(end, limited=True)  # commits, in the background
+        with pytest.raises(MembershipError, match="has members"):
+            batch(session, end)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, r"kafka\.group\.id=.*READ"),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, r"session-[\d-]+:0.*READ.*subscribe"),
+        (KafkaError.OFFSET_METADATA_TOO_LARGE, r"offset\.metadata\.max\.bytes"),
+    ],
+)
+def test_claims_that_are_refused_for_good_are_told(box: Box, error: int, told: str) -> None:
+    session = box.session()
+    box.produce(3)
+    box.embedded.fail("OffsetCommit", *[error] * 100)
+    with pytest.raises(MembershipError, match=told):
+        read_available(session)
+
+
+def test_claims_that_can_be_made_later_are_waited_for(box: Box) -> None:
+    session = box.session()
+    box.produce(3)
+    passing = [KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.REBALANCE_IN_PROGRESS]
+    box.embedded.fail("OffsetCommit", *passing, KafkaError.UNKNOWN)
+    assert ranges(batch(session, {})) == {0: Range(0, 3), 1: Range(0, 3)}
+
+
+def test_a_run_that_can_claim_nothing_does_not_end_well(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error that may pass, and does not."""
+    monkeypatch.setattr("kafka_coop.spark.available_now._EVICTION_SLACK", timedelta(0))
+    session = box.session()
+    box.produce(3)
+    box.embedded.fail("OffsetCommit", *[KafkaError.UNKNOWN] * 10_000)
+    with pytest.raises(MembershipError, match=r"session-[\d-]+:0, .*could not be claimed"):
+        read_available(session)
+
+
+def test_offsets_that_may_not_be_asked_for_are_told(box: Box) -> None:
+    box.embedded.fail("OffsetFetch", *[KafkaError.GROUP_AUTHORIZATION_FAILED] * 100)
+    session = _assigned(box, {"assign": json.dumps({box.topic: [0, 1]})})
+    with pytest.raises(MembershipError, match=r"no right to the group.*kafka\.group\.id"):
+        session.latest({}, limited=True)
+
+
+# --- logs that lose records -------------------------------------------------------------------
+
+
+def cut_off(session: Session, monkeypatch: pytest.MonkeyPatch, end: int) -> None:
+    """As an unclean election: to this session, the logs end there from now on."""
+    ends = session._logs.ends
+    shorter = Mock(side_effect=lambda asked: {of: min(end, at) for of, at in ends(asked).items()})
+    monkeypatch.setattr(session._logs, "ends", shorter)
+
+
+@pytest.mark.parametrize("who", ["another query", "the same checkpoint"])
+def test_what_is_written_after_records_were_lost_is_read_by_whoever_is_next(
+    box: Box, monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
+    first = box.session(failOnDataLoss="false")
+    box.produce(5)
+    end = batch(first, {})
+    wait_until(lambda: committed(first, end) == [5, 5], "the batch is not committed")
+    cut_off(first, monkeypatch, 3)
+    wait_until(lambda: committed(first, end) == [3, 3], "the group is not told")
+    first.close()
+    # There are five again.
+    second = box.session(failOnDataLoss="false")
+    start = {} if who == "another query" else end
+    assert ranges(batch(second, start)) == {0: Range(3, 5), 1: Range(3, 5)}
+
+
+def committed(session: Session, start: Offset) -> list[int | None]:
+    """What the group knows, after a call of Spark's that found nothing."""
+    assert session.latest(start, limited=True) == start
+    return told(session)
+
+
+def told(session: Session) -> list[int | None]:
+    """What the group knows of the first topic's two partitions."""
+    assert session._member is not None
+    topic = next(iter(session._topics))
+    asked = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
+    found = session._member.committed(asked)
+    return [found[of].offset for of in asked]
+
+
+def test_a_log_that_became_shorter_fails_the_query(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = box.session()
+    box.produce(5)
+    end = batch(session, {})
+    cut_off(session, monkeypatch, 3)
+    with pytest.raises(DataLossError, match=r"ends at 3, before the position 5.*failOnDataLoss"):
+        session.latest(end, limited=True)
+
+
+def test_a_run_ends_where_a_log_ends_that_became_shorter(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = box.session(failOnDataLoss="false")
+    box.produce(5)
+    session.aim_at_what_is_there()
+    cut_off(session, monkeypatch, 3)
+    end = batch(session, {})
+    assert ranges(end) == {0: Range(0, 3), 1: Range(0, 3)}
+    assert session.latest(end, limited=True) == end
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_what_falls_off_behind_a_query_is_seen_before_a_task_starts(
+    box: Box, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    monkeypatch.setattr("kafka_coop.spark.session._ENDS_HOLD", 0.0)
+    session = box.session(maxOffsetsPerTrigger="2", failOnDataLoss=fails)
+    for _ in range(6):
+        box.produce(1)  # the embedded broker deletes whole batches
+    end = batch(session, {})
+    for partition in (0, 1):
+        box.embedded.delete_records(box.topic, partition, before=4)
+    if fails == "true":
+        with pytest.raises(DataLossError, match=r"begins at 4, after the position 1.*failOnData"):
+            batch(session, end)
+    else:
+        assert ranges(batch(session, end)) == {0: Range(4, 5), 1: Range(4, 5)}
+
+
+def test_where_logs_begin_is_asked_for_once_in_a_while(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = box.session()
+    box.produce(1)
+    beginnings = Mock(side_effect=session._logs.beginnings)
+    monkeypatch.setattr(session._logs, "beginnings", beginnings)
+    monkeypatch.setattr("kafka_coop.spark.session._ENDS_HOLD", 3600.0)
+    end = batch(session, {})
+    for _ in range(3):
+        end = session.latest(end, limited=True)
+    assert [len(call.args[0]) for call in beginnings.call_args_list if call.args[0]] == [2]
+
+
+# --- replayHorizon ----------------------------------------------------------------------------
+
+TEN_O_CLOCK = 1_700_000_000_000
+
+
+def produce_a_record_a_second(box: Box, offsets: range) -> None:
+    producer = Producer({"bootstrap.servers": box.kafka.bootstrap_servers})
+    for offset in offsets:
+        for partition in (0, 1):
+            at = TEN_O_CLOCK + 1000 * offset
+            producer.produce(box.topic, b"v", partition=partition, timestamp=at)
+    assert producer.flush(30) == 0
+
+
+def horizon(box: Box, monkeypatch: pytest.MonkeyPatch, **options: str) -> Session:
+    """A session that replays three seconds. The embedded broker does not look for times."""
+    session = box.session(replayHorizon="3s", **options)
+
+    def at_times(times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        return {of: max(0, -(-(at - TEN_O_CLOCK) // 1000)) for of, at in times.items()}
+
+    monkeypatch.setattr(session._logs, "at_times", at_times)
+    return session
+
+
+@pytest.fixture
+def ten_read(box: Box, monkeypatch: pytest.MonkeyPatch) -> Offset:
+    """The end of a first query's one batch, ten records a partition, which it has committed."""
+    produce_a_record_a_second(box, range(10))
+    first = horizon(box, monkeypatch)
+    end = batch(first, {})
+    assert ranges(end) == {0: Range(0, 10), 1: Range(0, 10)}, "there is nothing to replay yet"
+    wait_until(lambda: committed(first, end) == [10, 10], "the batch is not committed")
+    first.close()
+    return end
+
+
+def test_what_others_have_read_is_read_from_the_horizon(
+    box: Box, monkeypatch: pytest.MonkeyPatch, ten_read: Offset
+) -> None:
+    """The last record is of second 9. What is committed stays where it is meanwhile."""
+    assert ten_read
+    second = horizon(box, monkeypatch, maxOffsetsPerTrigger="4")
+    offset: Offset = {}
+    for span in (Range(6, 8), Range(8, 10)):
+        offset = batch(second, offset)
+        assert ranges(offset) == {0: span, 1: span}
+        assert told(second) == [10, 10]
+    assert second.latest(offset, limited=True) == offset
+    produce_a_record_a_second(box, range(10, 11))
+    offset = batch(second, offset)
+    assert ranges(offset) == {0: Range(10, 11), 1: Range(10, 11)}
+    wait_until(lambda: committed(second, offset) == [11, 11], "the batch is not committed")
+
+
+def test_who_takes_over_in_the_middle_of_a_replay_begins_it_anew(
+    box: Box, monkeypatch: pytest.MonkeyPatch, ten_read: Offset
+) -> None:
+    """The horizon is measured from what is committed, not from how far a replay has come."""
+    assert ten_read
+    second = horizon(box, monkeypatch, maxOffsetsPerTrigger="4")
+    offset = batch(second, {})
+    second.latest(offset, limited=True)
+    second.close()
+    third = horizon(box, monkeypatch)
+    assert ranges(batch(third, {})) == {0: Range(6, 10), 1: Range(6, 10)}
+
+
+def test_the_same_checkpoint_goes_on_in_the_middle_of_its_replay(
+    box: Box, monkeypatch: pytest.MonkeyPatch, ten_read: Offset
+) -> None:
+    """Its state is that of its last batch."""
+    assert ten_read
+    second = horizon(box, monkeypatch, maxOffsetsPerTrigger="4")
+    offset = batch(second, {})
+    second.latest(offset, limited=True)
+    second.close()
+    again = horizon(box, monkeypatch)
+    assert ranges(batch(again, offset)) == {0: Range(8, 10), 1: Range(8, 10)}
+
+
+def test_a_replay_of_a_horizon_that_died_is_the_same(
+    box: Box, monkeypatch: pytest.MonkeyPatch, ten_read: Offset
+) -> None:
+    assert ten_read
+    dying = horizon(box, monkeypatch)
+    end = batch(dying, {})
+    dying.close()
+    assert tasks(horizon(box, monkeypatch), {}, end) == ranges(end)
+
+
+@pytest.mark.parametrize("replays", [False, True])
+def test_what_came_from_others_and_state_go_together_with_a_horizon_alone(
+    box: Box, monkeypatch: pytest.MonkeyPatch, ten_read: Offset, replays: bool
+) -> None:
+    assert ten_read
+    session = horizon(box, monkeypatch) if replays else box.session()
+    offset = session.latest({}, limited=True)
+    rendezvous = Rendezvous(session._id)
+    rendezvous.mark_stateful()
+    if replays:
+        assert session.latest(offset, limited=True) == offset
+    else:
+        with pytest.raises(MembershipError, match="replayHorizon"):
+            session.latest(offset, limited=True)
+    rendezvous.clear()
+
+
+def test_a_horizon_is_measured_by_the_records_timestamps(kafka: KafkaCluster) -> None:
+    """Of the last record before the position: what is right before it is no record here."""
+    box = Box(kafka)
+    writer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": box.topic})
+    writer.init_transactions(30)
+    writer.begin_transaction()
+    for offset in range(10):
+        writer.produce(box.topic, b"v", partition=0, timestamp=TEN_O_CLOCK + 1000 * offset)
+    writer.commit_transaction(30)
+    first = box.session()
+    end = batch(first)
+    assert ranges(end) == {0: Range(0, 11)}
+    first.latest(end, limited=True)
+    first.close()
+    assert ranges(batch(box.session(replayHorizon="3s"))) == {0: Range(6, 11)}
+    box.close()
+
+
+def test_a_horizon_without_records_begins_at_the_position(
+    box: Box, monkeypatch: pytest.MonkeyPatch, ten_read: Offset
+) -> None:
+    """All that was read is deleted."""
+    assert ten_read
+    for partition in (0, 1):
+        box.embedded.delete_records(box.topic, partition, before=10)
+    produce_a_record_a_second(box, range(10, 12))
+    second = horizon(box, monkeypatch)
+    assert ranges(batch(second, {})) == {0: Range(10, 12), 1: Range(10, 12)}
+
+
+# --- a run that ends, in a group --------------------------------------------------------------
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set when a run has nothing more to read, and looks at what others do."""
+    event = threading.Event()
+
+    def wait(*args: Any) -> Offset | None:
+        event.set()
+        return wait_for_group(*args)
+
+    monkeypatch.setattr("kafka_coop.spark.session.wait_for_group", wait)
+    return event
+
+
+def holds_one(session: Session) -> bool:
+    return session._member is not None and len(session._member.holdings.held) == 1
+
+
+def read_by(run: list[Offset]) -> dict[int, Range]:
+    return {partition: span for end in run for partition, span in ranges(end).items()}
+
+
+def test_a_run_waits_for_what_a_live_member_reads(box: Box, waits: threading.Event) -> None:
+    other, session = box.session(), box.session()
+    assert other.latest({}, limited=True) == {}
+    box.produce(5)
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(read_available, session)
+        wait_until(lambda: holds_one(other) and waits.is_set(), "the run reads all by itself")
+        assert not run.done()
+        theirs = batch(other, {})
+        assert not run.done(), "planned, and neither read nor committed"
+        while not run.done():
+            theirs = other.latest(theirs, limited=True)
+    (ours,) = run.result()
+    assert ranges(ours) | ranges(theirs) == {0: Range(0, 5), 1: Range(0, 5)}
+    assert len(ranges(ours)) == 1
+
+
+def test_a_run_takes_over_from_a_member_that_died(box: Box, waits: threading.Event) -> None:
+    session = box.session()
+    processes = multiprocessing.get_context("forkserver")
+    pipe, theirs = processes.Pipe()
+    other = processes.Process(target=serve, args=(box.given, theirs), daemon=True)
+    other.start()
+    theirs.close()
+    pipe.send(("latest", ({},)))
+    assert pipe.recv()[0] == {}
+    box.produce(5)
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(read_available, session)
+        wait_until(lambda: holds_one(session) and waits.is_set(), "nothing is shared")
+        other.kill()
+        assert read_by(run.result(120)) == {0: Range(0, 5), 1: Range(0, 5)}
+    other.join(30)
+    pipe.close()
+
+
+def test_a_run_does_not_wait_for_ever_for_a_member_that_does_nothing(
+    box: Box, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("kafka_coop.spark.available_now._EVICTION_SLACK", timedelta(seconds=6))
+    other, session = box.session(), box.session()
+    assert other.latest({}, limited=True) == {}
+    box.produce(5)
+    with caplog.at_level(logging.WARNING, "kafka_coop.spark"):
+        ends = read_available(session)
+    assert len(read_by(ends)) == 1
+    assert "the run ends without them" in caplog.text
+
+
+# --- what Spark calls -------------------------------------------------------------------------
+
+
+def test_a_reader_tells_once_from_batch_after_batch(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``Trigger.Once`` asks for all there is; other triggers repeat the reader's own limit."""
+    monkeypatch.setattr("kafka_coop.spark.stream._stop_on_sigterm", Mock())
+    reader = StreamReader(stream_options(box.given | {"maxOffsetsPerTrigger": "4"}))
+    box.produce(10)
+    start = reader.initialOffset()
+    assert reader.reportLatestOffset() is None
+    limited = reader.latestOffset(start, reader.getDefaultReadLimit())
+    assert sum(span.size for span in ranges(limited).values()) == 4
+    once = reader.latestOffset(start, ReadAllAvailable())
+    assert ranges(once) == {0: Range(0, 10), 1: Range(0, 10)}
+    assert len(reader.partitions(start, once)) == 2
+    reader.commit(once)
+    reader.stop()
+
+
+def test_a_reader_without_limits_reads_all(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafka_coop.spark.stream._stop_on_sigterm", Mock())
+    reader = StreamReader(stream_options(box.given))
+    box.produce(10)
+    reader.prepareForTriggerAvailableNow()
+    box.produce(1)
+    end = reader.latestOffset({}, reader.getDefaultReadLimit())
+    assert ranges(end) == {0: Range(0, 10), 1: Range(0, 10)}
+    assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end
+    reader.stop()
+
+
+# --- strategies, and partitions that are new --------------------------------------------------
+
+
+def test_an_eager_strategy_hands_over_between_batches_too(kafka: KafkaCluster) -> None:
+    """All leaves with the safe moment, and what stays comes back. On a real broker: it leaves
+    before the member joins anew, and librdkafka's mock takes no commits while a group joins."""
+    box = Box(kafka)
+    eager = {"kafka.partition.assignment.strategy": "range"}
+    first, second = box.session(**eager), box.session(**eager)
+    box.produce(5)
+    end = batch(first, {})
+    member = first._member
+    assert member is not None
+    with ThreadPoolExecutor(1) as pool:
+        theirs = pool.submit(batch, second, {})
+        wait_until(lambda: len(member.holdings.leaving) == 2, "not all is to leave")
+        assert not theirs.done()
+        box.produce(2)
+        ours = batch(first, end)
+        assert ranges(ours) | ranges(theirs.result(60)) == {0: Range(5, 7), 1: Range(5, 7)}
+    assert len(ranges(ours)) == 1
+    box.close()
+
+
+def test_partitions_of_the_same_number_stay_together(box: Box) -> None:
+    weather = f"{box.topic}-weather"
+    box.kafka.create_topic(weather, partitions=2)
+    joined = {
+        "subscribe": f"{box.topic},{weather}",
+        "kafka.partition.assignment.strategy": "stream-join-sticky",
+    }
+    first, second = box.session(**joined), box.session(**joined)
+
+    def share() -> bool:
+        held = []
+        for one in (first, second):
+            one.latest({}, limited=True)
+            assert one._member is not None
+            held.append({of.partition for of in one._member.holdings.held})
+        return held in ([{0}, {1}], [{1}, {0}])
+
+    wait_until(share, "the two do not share the topics")
+    producer = Producer({"bootstrap.servers": box.kafka.bootstrap_servers})
+    for topic in (box.topic, weather):
+        for partition in (0, 1):
+            producer.produce(topic, b"v", partition=partition)
+    assert producer.flush(30) == 0
+    for one in (first, second):
+        spans = {key: span for key, span in batch(one, {})["tps"].items() if span == [0, 1]}
+        (number,) = {key.rpartition(":")[2] for key in spans}
+        assert spans.keys() == {f"{topic}:{number}" for topic in (box.topic, weather)}
+
+
+def test_new_partitions_of_a_topic_are_read_from_their_beginning(kafka: KafkaCluster) -> None:
+    """By a session that runs, also where it began with what was latest."""
+    box = Box(kafka)
+    given = {"startingOffsets": "latest", "kafka.topic.metadata.refresh.interval.ms": "500"}
+    session = box.session(**given)
+    assert session.latest({}, limited=True) == {}
+    kafka.add_partitions(box.topic, total=3)
+    box.produce(3, 2)
+    end = batch(session, {})
+    assert ranges(end) == {2: Range(0, 3)}
+    assert end["topics"] == {box.topic: 2}
+    box.close()
+
+
+# --- to be seen -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def port() -> int:
+    """One that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        number: int = free.getsockname()[1]
+        return number
+
+
+def test_the_members_metrics_are_served_until_it_leaves(box: Box, port: int) -> None:
+    session = box.session(metricsPort=str(port))
+    session.latest({}, limited=True)
+    address = f"http://127.0.0.1:{port}/metrics"
+    with urllib.request.urlopen(address, timeout=30) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    samples = [one for family in families for one in family.samples]
+    group = f"group-{box.topic}"
+    found = {one.name: one.value for one in samples if one.labels.get("group") == group}
+    assert found["kafka_coop_assigned_partitions"] == 2
+    session.close()
+    with pytest.raises(urllib.error.URLError, match="refused"):
+        urllib.request.urlopen(address, timeout=30)
+
+
+def test_a_port_that_is_taken_is_told(box: Box) -> None:
+    with socket.create_server(("0.0.0.0", 0)) as taken:
+        port = taken.getsockname()[1]
+        session = box.session(metricsPort=str(port))
+        with pytest.raises(OptionError, match=f"metricsPort: {port} can't be listened on"):
+            session.latest({}, limited=True)
+
+
+def test_progress_has_the_lag_and_the_member(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafka_coop.spark.session._ENDS_HOLD", 0.0)
+    session = box.session(maxOffsetsPerTrigger="4")
+    assert session.report() is None
+    box.produce(5)
+    end: Offset = {}
+    for expected in (3, 1 + 4):
+        end = batch(session, end)
+        report = session.report()
+        (source,) = own_sources([SimpleNamespace(endOffset=end, latestOffset=report)])
+        assert set(source.lag.values()) == {expected}
+        assert len(source.lag) == 2
+        box.produce(4)
+    assert session._member is not None
+    assert source.member == session._member.member_id != ""
+    assert source.id == end["id"]
+    assert source.rebalances >= 1
+    assert source.last_rebalance > timedelta(0)
+    assert report is not None
+    assert (report["leaving"], report["lost"]) == (0, 0)
