@@ -39,7 +39,7 @@ def _delays(axes: Any, windows: list[tuple[Any, ...]]) -> None:
         found = {w[0]: w[4] for w in windows if w[1] == origin and w[4] is not None}
         places = [days.index(day) for day in found]
         axes.plot(places, list(found.values()), color=colour, marker=".", label=origin)
-    step = max(1, len(days) // 8)
+    step = max(1, len(days) // 6)
     axes.set_xticks(range(0, len(days), step), days[::step])
     axes.set_ylabel("mean delay, minutes")
     axes.set_title("Departures from New York: mean delay (lines) and rain or snow (bars), by day")
@@ -48,10 +48,11 @@ def _delays(axes: Any, windows: list[tuple[Any, ...]]) -> None:
 
 def _rows(axes: Any, written: list[tuple[float, str, int]], starts: dict[str, float]) -> None:
     began = min(starts.values())
-    for query in starts:
+    for query, start in starts.items():
         of_query = [(at - began, count) for at, name, count in written if name == query]
-        totals = accumulate(count for _, count in of_query)
-        axes.step([at for at, _ in of_query], list(totals), where="post", label=f"query {query}")
+        times = [start - began, *(at for at, _ in of_query)]
+        totals = list(accumulate((count for _, count in of_query), initial=0))
+        axes.step(times, totals, where="post", label=f"query {query}")
     axes.set_xlabel("seconds since the first query's start")
     axes.set_ylabel("flights joined")
     axes.legend(loc="upper left")

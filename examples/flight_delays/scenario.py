@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,10 @@ class Scenario:
 
     def run(self) -> None:
         """All of it."""
+        with closing(self._group):
+            self._run()
+
+    def _run(self) -> None:
         self._publisher.allow(0.6)
         self._begin("one")
         alone = self._settled("one")

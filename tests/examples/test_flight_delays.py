@@ -97,7 +97,9 @@ def test_a_missing_a_different_and_a_doubled_row_are_told() -> None:
     words, differ = difference("rows", Counter("aabx"), Counter("abc"))
     assert differ
     assert words.startswith("rows: 4 by the streams, 3 by pandas; 1 missing, 2 not expected")
-    assert difference("rows", Counter("ab"), Counter("ba"))[1] is False
+    assert difference("rows", Counter("aab"), Counter("ab"))[1]
+    assert difference("rows", Counter("ab"), Counter("aab"))[1]
+    assert not difference("rows", Counter("ab"), Counter("ba"))[1]
 
 
 def test_all_own_something_and_both_topics_alike() -> None:
