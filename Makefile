@@ -8,6 +8,7 @@
 #   make garbage a million members' damaged subscriptions, each led and checked
 #   make observe a living group with Prometheus and Grafana; make chaos joins and kills members
 #                (SERVICES="orders prometheus" leaves Grafana out, where its image can't be had)
+#   make flights two topics joined on Spark by one query, then three, then one; compared with pandas
 #   make spark-versions  the Spark tests on the PySpark minor release before the locked one
 #   make containers  the tests that need Docker, with images from a registry or built here
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -26,7 +27,7 @@ BIN    := .venv/bin
 export COMPOSE_HTTP_TIMEOUT ?= 300
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
-.PHONY: demo test lint unit again bench soak fuzz audit mutations observe chaos screens lock garbage containers spark-versions clean
+.PHONY: demo test lint unit again bench soak fuzz audit mutations observe chaos screens flights lock garbage containers spark-versions clean
 
 demo: .venv/.demo
 	@$(BIN)/python -m kafka_coop.demo
@@ -101,6 +102,11 @@ chaos:
 
 screens: .venv/.dev
 	$(BIN)/python docs/screens/capture.py
+
+# A month of 2013; DAYS=3 is done sooner. It writes build/delays.svg and .csv.
+flights: .venv/.dev
+	@mkdir -p build
+	$(BIN)/python -m examples.flight_delays --picture build/delays.svg $(if $(DAYS),--days $(DAYS))
 
 lock: .venv/.uv
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \

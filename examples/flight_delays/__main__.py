@@ -1,99 +1,102 @@
-"""One query, then three, then one again, under load; then every row is compared with a batch.
+"""One query, then three, then one again, under load; then every row is compared with pandas'.
 
-    python -m examples.flight_delays [--months 1] [--picture delays.png] [--servers HOST:PORT]
+    python -m examples.flight_delays [--months 1 | --days N] [--picture delays.svg]
 
-Starts a Kafka of its own (Java is needed, as for Spark) unless one is named.
+Starts a Kafka of its own (Java is needed, as for Spark) unless ``--servers`` names one.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import os
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from contextlib import ExitStack
-from datetime import timedelta
+from datetime import date
 from pathlib import Path
-from typing import Any
 
-import matplotlib as mpl
 from pyspark.sql import SparkSession
 
 import kafka_coop.spark
 from kafka_coop.testing.local import LocalKafka
 
-from .data import PARTITIONS, publish
-from .pipeline import Results, batch, start
+from . import oracle
+from .data import PARTITIONS, Publisher, topics
+from .picture import draw
+from .results import Results
+from .scenario import FailedError, Scenario, in_order
 
-mpl.use("Agg")
-from matplotlib import pyplot as plt  # after its backend is chosen
-
-PATIENCE = timedelta(minutes=20)
+HOURS_PER_SECOND = 20
+"""Of the data, at most."""
+MOST_AHEAD = 3000
+"""Flights that the publisher is ahead of the queries: some three days. What is far ahead makes the
+partitions differ in time, and horizon and watermark are for some days."""
 
 
 def main() -> int:
-    """Runs it all; 0 if the streams came to what the batch did."""
+    """Runs it all; 0 if the streams came to what pandas did, and all moved as it has to."""
     arguments = _arguments()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         servers = arguments.servers or stack.enter_context(LocalKafka()).bootstrap_servers
-        return _compare(servers, Path(folder), arguments)
+        stack.enter_context(topics(servers))
+        try:
+            _run(servers, Path(folder), arguments)
+        except FailedError as error:
+            print(f"FAILED: {error}", flush=True)
+            return 1
+    return 0
 
 
-def _compare(servers: str, folder: Path, arguments: argparse.Namespace) -> int:
-    published = publish(servers, months=arguments.months)
-    print(f"{published.flights} flights, {published.weather} hours of weather", flush=True)
-    spark = _spark()
-    expected = {tuple(row) for row in batch(spark, servers).collect()}
-    _scale(spark, servers, folder, expected=len(expected))
-    results = Results(folder / "results.sqlite")
-    rows = results.rows()
-    _picture(results, arguments.picture)
-    _table(results, arguments.picture.with_suffix(".csv"))
-    print(
-        f"{len(rows)} rows joined by the streams, {len(expected)} by one batch: "
-        f"{len(expected - rows)} missing, {len(rows - expected)} different"
+def _run(servers: str, folder: Path, arguments: argparse.Namespace) -> None:
+    days = (
+        arguments.days
+        or (
+            date(2013 + arguments.months // 12, arguments.months % 12 + 1, 1) - date(2013, 1, 1)
+        ).days
     )
-    spark.stop()
-    return 0 if rows == expected else 1
-
-
-def _scale(spark: SparkSession, servers: str, folder: Path, *, expected: int) -> None:
-    """One query, three, one; each step when a further quarter of the flights is joined."""
+    expected = oracle.joined(days)
+    lead = max(200, min(len(expected) // 20, MOST_AHEAD))
+    publisher = Publisher(servers, days=days, pace=1 / HOURS_PER_SECOND, lead=lead)
+    print(
+        f"{days} days: {publisher.total} flights, {len(expected)} of them with weather", flush=True
+    )
+    spark = _spark()
+    try:
+        with publisher:
+            scenario = Scenario(spark, servers, folder, publisher, total=len(expected))
+            scenario.run()
+    finally:
+        spark.stop()
     results = Results(folder / "results.sqlite")
-    per_batch = max(200, expected // 40)
-
-    def begin(name: str) -> Any:
-        query = start(spark, servers, folder, name, per_batch=per_batch)
-        print(f"{results.count():>7} rows: {name} starts", flush=True)
-        return query
-
-    def end(query: Any) -> None:
-        kafka_coop.spark.drain(query, PATIENCE)
-        print(f"{results.count():>7} rows: {query.name} has handed over and stopped", flush=True)
-
-    first = begin("one")
-    _until(lambda: results.count() > expected // 5, [first])
-    others = [begin("two"), begin("three")]
-    _until(lambda: results.count() > expected * 3 // 5, [first, *others])
-    for query in others:
-        end(query)
-    _until(lambda: results.count() >= expected, [first])
-    end(first)
+    table = arguments.picture.with_suffix(".csv")
+    results.save_windows(table)
+    draw(results, scenario.starts, arguments.picture)
+    print(f"windows: {table}, picture: {arguments.picture}")
+    _judge(results, table, scenario, expected)
 
 
-def _until(true: Callable[[], bool], queries: list[Any]) -> None:
-    deadline = time.monotonic() + PATIENCE.total_seconds()
-    while not true():
-        for query in queries:
-            if (error := query.exception()) is not None:
-                raise error
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"nothing more came in {PATIENCE}")
-        time.sleep(0.2)
+def _judge(results: Results, table: Path, scenario: Scenario, expected: object) -> None:
+    """Says what came out.
+
+    Raises:
+        FailedError: Not what pandas came to; or a query did nothing, or the settings are wrong.
+    """
+    print(
+        f"rows by query: {in_order(results.by_query(), list(scenario.starts))}; "
+        f"{results.again()} were joined again by a new owner"
+    )
+    print(scenario.distances)
+    compared = [
+        oracle.difference("rows", results.rows(), oracle.rows(expected)),
+        oracle.difference("windows", oracle.windows_of(table), oracle.windows(expected)),
+    ]
+    for words, _ in compared:
+        print(words)
+    if any(differ for _, differ in compared):
+        raise FailedError("the streams did not come to what pandas did")
+    if not scenario.distances.is_sound:
+        raise FailedError("the horizon or the watermark was too short for these distances")
 
 
 def _spark() -> SparkSession:
@@ -101,7 +104,10 @@ def _spark() -> SparkSession:
         SparkSession.builder.master("local[2]")
         .appName("flight delays")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", str(PARTITIONS // 3))
+        # Else each step of the watermark would be a batch without a record.
+        .config("spark.sql.streaming.noDataMicroBatches.enabled", "false")
         .config("spark.log.level", "ERROR")
         .getOrCreate()
     )
@@ -109,31 +115,12 @@ def _spark() -> SparkSession:
     return spark
 
 
-def _table(results: Results, path: Path) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(("day", "flights", "mean_delay_minutes", "mean_precipitation_inches"))
-        writer.writerows(results.by_day())
-
-
-def _picture(results: Results, path: Path) -> None:
-    days = results.by_day()
-    figure, delays = plt.subplots(figsize=(9, 4), layout="constrained")
-    delays.bar(range(len(days)), [day[2] for day in days], color="#4c72b0")
-    delays.set_ylabel("mean delay, minutes")
-    delays.set_xticks(range(0, len(days), 7), [days[n][0] for n in range(0, len(days), 7)])
-    rain = delays.twinx()
-    rain.plot(range(len(days)), [day[3] for day in days], color="#c44e52", marker=".")
-    rain.set_ylabel("precipitation at departure, inches an hour")
-    delays.set_title("Departures from New York: delay (bars) and rain or snow (line), day by day")
-    figure.savefig(path)
-    print(f"a picture: {path}")
-
-
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--months", type=int, choices=range(1, 13), default=1)
-    parser.add_argument("--picture", type=Path, default=Path("delays.png"))
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--months", type=int, choices=range(1, 13), default=1)
+    size.add_argument("--days", type=int, choices=range(1, 366), metavar="1-365")
+    parser.add_argument("--picture", type=Path, default=Path("delays.svg"))
     parser.add_argument("--servers", help="a Kafka without the topics flights and weather")
     return parser.parse_args()
 

@@ -8,8 +8,7 @@ time, the sink writes a second time, under the same key.
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from .data import FLIGHTS, WEATHER
+from .results import KEY, ROW, Results
 
-HORIZON = "10 d"
-"""How far apart in time the positions in the two topics may be. Records further behind are not
-joined again by a new owner; both topics are read in proportion, so that it is hours, mostly."""
+GROUP = "flight-delays"
+HORIZON = timedelta(days=10)
+"""How far apart in time the positions in two partitions of one number may be: a new owner does
+not join again what is further behind."""
+WATERMARK = timedelta(days=20)
+"""How long a record waits in the state for what it is joined with. Later than the horizon and the
+differences in time among all partitions together: else a replayed record would be late, and
+dropped."""
 
 _FLIGHT = (
     "origin string, time_hour string, carrier string, flight int, tailnum string, dest string, "
@@ -29,30 +34,29 @@ _FLIGHT = (
 _WEATHER = (
     "origin string, time_hour string, temp double, wind_speed double, precip double, visib double"
 )
-COLUMNS = (
-    *("flight_partition", "flight_offset", "origin", "time_hour", "carrier", "flight", "dest"),
-    *("dep_delay", "wind_speed", "precip", "visib"),
-)
-"""The first two are the key: which record of the flights this is."""
+_ZULU = "yyyy-MM-dd'T'HH:mm:ss'Z'"
 
 
 def joined(records: DataFrame) -> DataFrame:
-    """Each flight with the weather of its hour and airport. The same for a stream and a batch."""
-    flights = (
-        records.where(f.col("topic") == FLIGHTS)
-        .select(
-            f.col("partition").alias("flight_partition"),
-            f.col("offset").alias("flight_offset"),
-            f.from_json(f.col("value").cast("string"), _FLIGHT).alias("f"),
-        )
-        .select("flight_partition", "flight_offset", "f.*")
+    """Each flight with the weather of its hour and airport."""
+    flights = _parsed(records, FLIGHTS, _FLIGHT, *KEY)
+    weather = _parsed(records, WEATHER, _WEATHER).drop("time_hour")
+    local = f.convert_timezone(
+        f.lit("UTC"), f.lit("America/New_York"), f.to_timestamp_ntz("time_hour", f.lit(_ZULU))
     )
-    weather = (
-        records.where(f.col("topic") == WEATHER)
-        .select(f.from_json(f.col("value").cast("string"), _WEATHER).alias("w"))
-        .select("w.*")
+    day = f.date_format(local, "yyyy-MM-dd").alias("day")
+    return flights.join(weather, ["origin", "hour"]).select(*KEY, day, *ROW[1:])
+
+
+def _parsed(records: DataFrame, topic: str, schema: str, *place: str) -> DataFrame:
+    """The values of a topic; ``hour`` is the records' timestamp, and ``place`` where they are."""
+    found = records.where(f.col("topic") == topic).select(
+        *[f.col(c).alias(name) for c, name in zip(("partition", "offset"), place, strict=False)],
+        f.col("timestamp").alias("hour"),
+        f.from_json(f.col("value").cast("string"), schema).alias("v"),
     )
-    return flights.join(weather, ["origin", "time_hour"]).select(*COLUMNS)
+    watermark = f"{WATERMARK.days} days"
+    return found.select(*place, "hour", "v.*").withWatermark("hour", watermark)
 
 
 def start(spark: SparkSession, servers: str, folder: Path, name: str, *, per_batch: int) -> Any:
@@ -60,11 +64,12 @@ def start(spark: SparkSession, servers: str, folder: Path, name: str, *, per_bat
     records = (
         spark.readStream.format("kafka_coop")
         .option("kafka.bootstrap.servers", servers)
-        .option("kafka.group.id", "flight-delays")
+        .option("kafka.group.id", GROUP)
+        .option("kafka.client.id", name)
         .option("kafka.partition.assignment.strategy", "stream-join-sticky")
         .option("subscribe", f"{FLIGHTS},{WEATHER}")
         .option("startingOffsets", "earliest")
-        .option("replayHorizon", HORIZON)
+        .option("replayHorizon", f"{HORIZON.days} d")
         .option("maxOffsetsPerTrigger", per_batch)
         .load()
     )
@@ -73,57 +78,6 @@ def start(spark: SparkSession, servers: str, folder: Path, name: str, *, per_bat
         joined(records)
         .writeStream.queryName(name)
         .option("checkpointLocation", str(folder / name))
-        .foreachBatch(lambda batch, _id: results.write(batch))
+        .foreachBatch(lambda batch, _id: results.write(name, map(tuple, batch.collect())))
         .start()
     )
-
-
-def batch(spark: SparkSession, servers: str) -> DataFrame:
-    """The same over all that is in the topics, as one batch: what the streams must come to."""
-    return joined(
-        spark.read.format("kafka_coop")
-        .option("kafka.bootstrap.servers", servers)
-        .option("subscribe", f"{FLIGHTS},{WEATHER}")
-        .load()
-    )
-
-
-class Results:
-    """A table keyed by the flight's partition and offset: writing a row again changes nothing."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        with closing(self._connect()) as database, database:
-            database.execute(
-                f"create table if not exists delays ({', '.join(COLUMNS)}, "
-                "primary key (flight_partition, flight_offset))"
-            )
-
-    def write(self, frame: DataFrame) -> None:
-        """One batch, in one transaction."""
-        rows = [tuple(row) for row in frame.collect()]
-        marks = ", ".join("?" * len(COLUMNS))
-        with closing(self._connect()) as database, database:
-            database.executemany(f"insert or replace into delays values ({marks})", rows)
-
-    def rows(self) -> set[tuple[Any, ...]]:
-        """All of them."""
-        with closing(self._connect()) as database:
-            return set(database.execute("select * from delays").fetchall())
-
-    def count(self) -> int:
-        """How many there are."""
-        with closing(self._connect()) as database:
-            (count,) = database.execute("select count(*) from delays").fetchone()
-        return int(count)
-
-    def by_day(self) -> list[tuple[str, int, float, float]]:
-        """Windows of a day: day, flights, their mean delay in minutes, the mean precipitation."""
-        with closing(self._connect()) as database:
-            return database.execute(
-                "select substr(time_hour, 1, 10), count(*), avg(dep_delay), avg(precip) "
-                "from delays where dep_delay is not null group by 1 order by 1"
-            ).fetchall()
-
-    def _connect(self) -> sqlite3.Connection:
-        return sqlite3.connect(self._path, timeout=60)
