@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+from datetime import timedelta
 from typing import Any
 
 from confluent_kafka import KafkaException, Message
@@ -21,13 +22,21 @@ from kafka_coop import CoopConsumer
 _consumed: list[Message | None] = []
 
 
+class Speaking(CoopConsumer):
+    """Says when it begins to close: what came before was told while the program polled."""
+
+    def close(self, *, drain: timedelta | None = None) -> None:
+        say("closing")
+        super().close(drain=drain)
+
+
 def say(*what: Any) -> None:
     print(json.dumps(what), flush=True)
 
 
 def main() -> None:
     job = json.loads(sys.argv[1])
-    consumer = CoopConsumer(job["config"], registry=CollectorRegistry())
+    consumer = Speaking(job["config"], registry=CollectorRegistry())
     stop = threading.Event()
 
     def wait_for_the_parent() -> None:
@@ -44,6 +53,9 @@ def main() -> None:
         job["topics"], on_assign=tell("assigned"), on_revoke=tell("revoked"), on_lost=tell("lost")
     )
     say("started")
+    if "program" in job:
+        run(job["program"], consumer)
+        return
     peculiar(job["how"], consumer)
     try:
         while not stop.is_set():
@@ -55,6 +67,12 @@ def main() -> None:
     finally:
         consumer.close()
         say("closed")
+
+
+def run(program: str, consumer: CoopConsumer) -> None:
+    """Runs a document's program as it stands there: its names are `consumer` and `process`."""
+    exec(program, {"consumer": consumer, "process": lambda message: say_records([message])})
+    say("closed")
 
 
 def peculiar(how: str, consumer: CoopConsumer) -> None:
