@@ -1,6 +1,7 @@
 """A member in a process of its own: ``python integration_child.py '{"bootstrap": …}'``.
 
-Says what happens on stdout, one JSON list a line; ends when its stdin is closed.
+Says what happens on stdout, one JSON list a line; ends when its stdin is closed. Uses public names
+alone, but for a case or two: an older kafka_coop can be the member, too.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 from confluent_kafka import KafkaException, Message
 from prometheus_client import CollectorRegistry
 
+import kafka_coop
 from kafka_coop import CoopConsumer
 
 _consumed: list[Message | None] = []
@@ -52,7 +54,7 @@ def main() -> None:
     consumer.subscribe(
         job["topics"], on_assign=tell("assigned"), on_revoke=tell("revoked"), on_lost=tell("lost")
     )
-    say("started")
+    say("started", kafka_coop.__file__)
     if "program" in job:
         run(job["program"], consumer)
         return

@@ -36,6 +36,10 @@ _CHILD = Path(__file__).with_name("integration_child.py")
 class Child:
     """A member in a process of its own.
 
+    Args:
+        program: See `integration_child.run`; empty: `how` says what it does.
+        tree: Where the package is that it imports; None: where ours is.
+
     Attributes:
         said: What it said, with the moment it was heard.
     """
@@ -46,7 +50,9 @@ class Child:
         group: str,
         topic: str,
         how: str = "poll",
+        *,
         program: str = "",
+        tree: Path | None = None,
         **config: Any,
     ) -> None:
         job = {"config": settings(cluster, group, **config), "topics": [topic], "how": how}
@@ -55,6 +61,7 @@ class Child:
         self.said: list[tuple[float, list[Any]]] = []
         self.process = subprocess.Popen(
             [sys.executable, str(_CHILD), json.dumps(job)],
+            env=None if tree is None else {**os.environ, "PYTHONPATH": str(tree)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
