@@ -10,6 +10,7 @@ import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -30,11 +31,11 @@ BEATS = 100
 LOOKS = 15
 """Of a watchdog at its parent. The first ten take a second in all, each of the others one more."""
 
-WATCHED = {"coop_watchdog": True, "session_timeout_ms": SESSION}
+WATCHED: dict[str, Any] = {"coop_watchdog": True, "session_timeout_ms": SESSION}
 
 
 @contextmanager
-def pair(cluster: Cluster, how: str = "poll", **config: str) -> Iterator[tuple[Child, Member, str]]:
+def pair(cluster: Cluster, how: str = "poll", **config: Any) -> Iterator[tuple[Child, Member, str]]:
     """A watched member in a process of its own, and one here, that share a topic."""
     topic, group = unique("t"), unique("g")
     cluster.create_topic(topic, partitions=2)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pytest
 from confluent_kafka import Message, TopicPartition
-from confluent_kafka.admin import ConfigResource, ResourceType
+from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]  # its stubs hide them
 from integration_support import Kind, Member, where
 
 from kafka_coop import CoopConsumer
@@ -140,7 +140,8 @@ class Trial(Crew):
             if group == self.group
         ]
         assert rounds, "no round is logged"
-        return max(rounds)[1]
+        _, last = max(rounds)
+        return str(last)
 
     def until_everyone_works(self) -> None:
         """Waits until each member, those that are gone included, has processed something."""
