@@ -1,6 +1,7 @@
 # Needs make and Python 3.11+; everything else comes from package registries.
 #   make demo    a living group on real data, under two minutes
 #   make test    everything that CI runs
+#   make slow    the tests that CI leaves out for their length (docs/BROKERS.md names them)
 #   make bench   the figures of docs/BENCHMARKS.md
 #   make soak    SEEDS random schedules of a simulated group (a million: hours)
 #   make fuzz    INPUTS damaged bytes for every decoder (ten million: some minutes)
@@ -27,7 +28,7 @@ BIN    := .venv/bin
 export COMPOSE_HTTP_TIMEOUT ?= 300
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
-.PHONY: demo test lint unit again bench soak fuzz audit mutations observe chaos screens flights lock garbage containers spark-versions clean
+.PHONY: demo test lint unit again slow bench soak fuzz audit mutations observe chaos screens flights lock garbage containers spark-versions clean
 
 demo: .venv/.demo
 	@$(BIN)/python -m kafka_coop.demo
@@ -49,6 +50,10 @@ unit: .venv/.dev
 # may run out of its patience on a busy machine. What fails twice, fails.
 again: lint
 	$(BIN)/python tests/failed_again.py
+
+# One by one: a trial has real processes, and a broker of its own, or three.
+slow: .venv/.dev
+	$(BIN)/pytest --slow -m slow -n 0
 
 # Images that are neither here nor in a registry within reach are built from Debian, Maven, PyPI.
 containers: .venv/.dev

@@ -1,6 +1,7 @@
 """A member in a process of its own: ``python integration_child.py '{"bootstrap": …}'``.
 
-Says what happens on stdout, one JSON list a line; ends when its stdin is closed.
+Says what happens on stdout, one JSON list a line; ends when its stdin is closed. Uses public names
+alone, but for a case or two: an older kafka_coop can be the member, too.
 """
 
 from __future__ import annotations
@@ -11,14 +12,24 @@ import os
 import signal
 import sys
 import threading
+from datetime import timedelta
 from typing import Any
 
 from confluent_kafka import KafkaException, Message
 from prometheus_client import CollectorRegistry
 
+import kafka_coop
 from kafka_coop import CoopConsumer
 
 _consumed: list[Message | None] = []
+
+
+class Speaking(CoopConsumer):
+    """Says when it begins to close: what came before was told while the program polled."""
+
+    def close(self, *, drain: timedelta | None = None) -> None:
+        say("closing")
+        super().close(drain=drain)
 
 
 def say(*what: Any) -> None:
@@ -27,7 +38,7 @@ def say(*what: Any) -> None:
 
 def main() -> None:
     job = json.loads(sys.argv[1])
-    consumer = CoopConsumer(job["config"], registry=CollectorRegistry())
+    consumer = Speaking(job["config"], registry=CollectorRegistry())
     stop = threading.Event()
 
     def wait_for_the_parent() -> None:
@@ -43,7 +54,10 @@ def main() -> None:
     consumer.subscribe(
         job["topics"], on_assign=tell("assigned"), on_revoke=tell("revoked"), on_lost=tell("lost")
     )
-    say("started")
+    say("started", kafka_coop.__file__)
+    if "program" in job:
+        run(job["program"], consumer)
+        return
     peculiar(job["how"], consumer)
     try:
         while not stop.is_set():
@@ -55,6 +69,12 @@ def main() -> None:
     finally:
         consumer.close()
         say("closed")
+
+
+def run(program: str, consumer: CoopConsumer) -> None:
+    """Runs a document's program as it stands there: its names are `consumer` and `process`."""
+    exec(program, {"consumer": consumer, "process": lambda message: say_records([message])})
+    say("closed")
 
 
 def peculiar(how: str, consumer: CoopConsumer) -> None:

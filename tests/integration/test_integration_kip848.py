@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType  # type: ignore[attr-defined]  # its stubs hide them
 from integration_support import (
     PATIENCE,
     Member,
@@ -18,6 +20,7 @@ from integration_support import (
     until,
 )
 from prometheus_client import CollectorRegistry
+from test_integration_processes import child
 
 from kafka_coop import CoopConsumer
 from kafka_coop.assignors import Range
@@ -151,6 +154,41 @@ def test_the_epoch_fences_transactions(kafka: KafkaCluster) -> None:
     with pytest.raises(KafkaException):
         producer.send_offsets_to_transaction([TopicPartition(topic, 0, 2)], metadata, PATIENCE)
     producer.abort_transaction(PATIENCE)
+
+
+def test_a_fenced_member_is_told_of_its_loss(kafka: KafkaCluster) -> None:
+    """Stopped for longer than its session: what it owned went to another meanwhile."""
+    topic, group = unique("t"), unique("g")
+    kafka.create_topic(topic, partitions=2)
+    set_pace(kafka, group, session_ms=2000, heartbeat_ms=200)
+    with child(kafka, group, topic, group_protocol="consumer") as zombie:
+        until(lambda: len(zombie.owned) == 2)
+        heir = NextGeneration(kafka, group)
+        with members(heir):
+            zombie.send(signal.SIGSTOP)
+            try:
+                heir.subscribe(topic)
+                shared(topic, 2, heir)
+            finally:
+                zombie.send(signal.SIGCONT)
+            until(lambda: len(zombie.owned) == 1 == len(heir.owned), heir)
+            told = [said for _, said in zombie.said if said[0] != "started"]
+            everything = [[topic, 0], [topic, 1]]
+            assert told[:2] == [["assigned", everything], ["lost", everything]]
+            assert [kind for kind, *_ in told[2:]] == ["assigned"]
+
+
+def set_pace(kafka: KafkaCluster, group: str, *, session_ms: int, heartbeat_ms: int) -> None:
+    """What a group's members are told by the broker: they may not choose."""
+    pace = {"session.timeout.ms": session_ms, "heartbeat.interval.ms": heartbeat_ms}
+    resource = ConfigResource(ResourceType.GROUP, group)
+    for key, value in pace.items():
+        resource.add_incremental_config(
+            ConfigEntry(f"consumer.{key}", str(value), incremental_operation=AlterConfigOpType.SET)
+        )
+    admin = kafka.admin()
+    for done in admin.incremental_alter_configs([resource]).values():
+        done.result(PATIENCE)
 
 
 def test_the_broker_matches_patterns_and_its_assignor_is_chosen(kafka: KafkaCluster) -> None:

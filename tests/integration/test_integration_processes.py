@@ -36,17 +36,32 @@ _CHILD = Path(__file__).with_name("integration_child.py")
 class Child:
     """A member in a process of its own.
 
+    Args:
+        program: See `integration_child.run`; empty: `how` says what it does.
+        tree: Where the package is that it imports; None: where ours is.
+
     Attributes:
         said: What it said, with the moment it was heard.
     """
 
     def __init__(
-        self, cluster: Cluster, group: str, topic: str, how: str = "poll", **config: Any
+        self,
+        cluster: Cluster,
+        group: str,
+        topic: str,
+        how: str = "poll",
+        *,
+        program: str = "",
+        tree: Path | None = None,
+        **config: Any,
     ) -> None:
         job = {"config": settings(cluster, group, **config), "topics": [topic], "how": how}
+        if program:
+            job["program"] = program
         self.said: list[tuple[float, list[Any]]] = []
         self.process = subprocess.Popen(
             [sys.executable, str(_CHILD), json.dumps(job)],
+            env=None if tree is None else {**os.environ, "PYTHONPATH": str(tree)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -183,6 +198,64 @@ def test_sigterm_leaves_promptly_in_every_state(kafka: Cluster, moment: str) -> 
             assert process.process.returncode == 0
             # A member that has not left is missed after its session, ten seconds from now.
             until(lambda: len(member.owned) == 2, member, within=9)
+
+
+@pytest.mark.parametrize("busy", [False, True], ids=["at rest", "under load"])
+def test_a_service_hands_over_on_sigterm_as_documented(kafka: Cluster, busy: bool) -> None:
+    """docs/LEAVING.md's own lines run in the child, and are interrupted within poll()."""
+    topic, group = unique("t"), unique("g")
+    kafka.create_topic(topic, partitions=4)
+    publish(kafka, topic, 20, *range(4))
+    heir = Member(kafka, group, topic, session_timeout_ms=6000)
+    with (
+        members(heir),
+        child(kafka, group, topic, program=service(), session_timeout_ms=6000) as old,
+    ):
+        until(lambda: len(old.owned) == 2 and len(heir.owned) == 2, heir)
+        mine = {p for _, p in old.owned}
+        publish(kafka, topic, 400 if busy else 20, *range(4))
+        until(lambda: mine <= {p for _, _, p, o in old.heard("record") if o >= 20}, heir)
+        if not busy:
+            until(lambda: {(p, 39) for p in mine} <= places(old), heir)
+        old.send(signal.SIGTERM)
+        until(lambda: old.process.poll() is not None, heir)
+        assert old.process.returncode == 0
+        until(lambda: bool(old.heard("closed")), heir)
+        # A plain leave would give them up within close().
+        assert last_told(old) == [
+            ["revoked", [[topic, p] for p in sorted(mine)]],
+            ["closing"],
+            ["closed"],
+        ]
+        shared(topic, 4, heir)
+        publish(kafka, topic, 1, *range(4))
+        end = 421 if busy else 41
+        until(
+            lambda: {(p, end - 1) for p in range(4)} <= {(p, o) for _, p, o in heir.records}, heir
+        )
+        read = sorted([*((t, p, o) for _, t, p, o in old.heard("record")), *heir.records])
+        assert read == [(topic, p, o) for p in range(4) for o in range(end)], "each of them once"
+        assert (heir.count("lost"), heir.raised) == (0, [])
+
+
+def service() -> str:
+    """The program that docs/LEAVING.md gives to a service."""
+    text = (Path(__file__).parents[2] / "docs" / "LEAVING.md").read_text()
+    _, _, after = text.partition("### SIGTERM in a service")
+    _, _, program = after.partition("```python\n")
+    assert "signal.SIGTERM" in program
+    return program.partition("```")[0]
+
+
+def last_told(process: Child) -> list[list[Any]]:
+    """The end of what it said, but for records and callbacks without partitions."""
+    told = [said for _, said in process.said if said[0] != "record" and said[1:] != [[]]]
+    return told[-3:]
+
+
+def places(process: Child) -> set[tuple[int, int]]:
+    """Where its records came from."""
+    return {(partition, offset) for _, _, partition, offset in process.heard("record")}
 
 
 def test_a_stopped_member_delivers_nothing_before_it_hears_of_its_loss(kafka: Cluster) -> None:

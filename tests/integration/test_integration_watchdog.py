@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import struct
+import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -18,14 +22,20 @@ from test_integration_processes import Child
 from kafka_coop.testing import EmbeddedKafka, LocalKafka
 from kafka_coop.testing.cluster import KafkaCluster
 
-SESSION = 60_000
+SESSION = int(2 * PATIENCE * 1000)
 """Milliseconds. Longer than any test here has patience: only a LeaveGroup can be what ended it."""
 
-WATCHED = {"coop_watchdog": True, "session_timeout_ms": SESSION}
+BEATS = 100
+"""Heartbeats of another member during which a living member is watched, 50 ms apart."""
+
+LOOKS = 15
+"""Of a watchdog at its parent. The first ten take a second in all, each of the others one more."""
+
+WATCHED: dict[str, Any] = {"coop_watchdog": True, "session_timeout_ms": SESSION}
 
 
 @contextmanager
-def pair(cluster: Cluster, how: str = "poll", **config: str) -> Iterator[tuple[Child, Member, str]]:
+def pair(cluster: Cluster, how: str = "poll", **config: Any) -> Iterator[tuple[Child, Member, str]]:
     """A watched member in a process of its own, and one here, that share a topic."""
     topic, group = unique("t"), unique("g")
     cluster.create_topic(topic, partitions=2)
@@ -54,6 +64,57 @@ def pid_of_watchdog(member: Member) -> int:
     assert guard is not None
     assert guard._process is not None
     return guard._process.pid
+
+
+def watchdog_of(parent: int) -> int:
+    """The pid of another process's watchdog."""
+    found = [
+        pid
+        for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+        if _parent(pid) == parent and b"kafka_coop.watchdog" in _command(pid)
+    ]
+    assert len(found) == 1, found
+    return found[0]
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    except OSError:
+        return 0  # it has ended
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def has_read_everything(pid: int) -> bool:
+    """Its interpreter is up, and its pipe empty: it knows whom it watches over, and waits."""
+    if not ignores(pid, signal.SIGTERM):
+        return False
+    pipe = os.open(f"/proc/{pid}/fd/0", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        (unread,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))
+    finally:
+        os.close(pipe)
+    return bool(unread == 0)
+
+
+def sleeps(pid: int) -> int:
+    """How often a process has gone to sleep."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("voluntary_ctxt_switches"):
+            return int(line.split()[1])
+    raise AssertionError("the kernel does not tell")
+
+
+def beats(member: Member) -> float:
+    """How many of a member's heartbeats were acknowledged."""
+    name = "kafka_coop_heartbeat_latency_seconds_count"
+    return sum(s.value for f in member.registry.collect() for s in f.samples if s.name == name)
 
 
 def in_group(kafka: KafkaCluster, member: Member) -> int:
@@ -85,10 +146,14 @@ def test_a_stopped_member_is_not_a_dead_one(kafka: KafkaCluster) -> None:
     with pair(kafka) as (child, here, topic):
         here.subscribe(topic)
         until(lambda: len(here.owned) == 1, here)
+        watchdog = watchdog_of(child.process.pid)
+        until(lambda: has_read_everything(watchdog), here)
         child.send(signal.SIGSTOP)
-        for _ in range(100):
-            here.step()
+        generation, before = classic(here).metadata().generation, beats(here)
+        until(lambda: beats(here) >= before + BEATS, here)
+        assert classic(here).metadata().generation == generation
         assert in_group(kafka, here) == 2
+        assert is_running(watchdog)
         child.send(signal.SIGCONT)
         child.send(signal.SIGKILL)
         shared(topic, 2, here)
@@ -108,8 +173,11 @@ def test_a_forked_child_that_lives_on_holds_nothing_up(kafka: KafkaCluster) -> N
 @pytest.mark.parametrize("how", ["pipe", "exec"])
 def test_a_pipe_that_a_living_process_closed_is_no_death(kafka: KafkaCluster, how: str) -> None:
     with pair(kafka, how) as (child, here, _):
-        for _ in range(100):
-            here.step()
+        watchdog = watchdog_of(child.process.pid)
+        # One that waited for the pipe would sleep on; one that took its end for a death would go.
+        until(lambda: ignores(watchdog, signal.SIGTERM))
+        before = sleeps(watchdog)
+        until(lambda: sleeps(watchdog) >= before + LOOKS)
         assert child.process.poll() is None
         assert in_group(kafka, here) == 1
         child.send(signal.SIGKILL)

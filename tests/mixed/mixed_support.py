@@ -5,16 +5,23 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
+from confluent_kafka import Message, TopicPartition
+from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]  # its stubs hide them
+from integration_support import Kind, Member, where
 
+from kafka_coop import CoopConsumer
 from kafka_coop.testing.cluster import KafkaCluster
+from kafka_coop.testing.trial import journal
 from kafka_coop.testing.trial.crew import Crew
+from kafka_coop.testing.trial.journal import Event
 from kafka_coop.testing.trial.load import Load
 from kafka_coop.testing.trial.verdict import Verdict, judge
 
@@ -32,12 +39,56 @@ without_kafka_python = pytest.mark.skipif(
     reason="kafka-python is not installed: pip install 'kafka-python>=3'",
 )
 
+_LED = re.compile(
+    r"Assignment received from leader (\S+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+    r" for group (\S+) for generation (\d+)"
+)
+"""What a coordinator logs of each round: the leader's client id, the group, the generation."""
+
 _NUMBERS = itertools.count()
 _RUN = time.time_ns() % 1_000_000_000
 
 
+class Guest(Member):
+    """A member in the test's own process, with a journal as those of other processes."""
+
+    _KINDS: Final[dict[Kind, journal.Kind]] = {"assigned": "A", "revoked": "V", "lost": "L"}
+
+    def __init__(self, trial: Trial, name: str, **config: Any) -> None:
+        self.journal: list[Event] = []
+        trial.guests[name] = self.journal
+        super().__init__(trial.kafka, trial.group, trial.topic, client_id=name, **config)
+
+    def _note(self, kind: Kind, consumer: CoopConsumer, partitions: list[TopicPartition]) -> None:
+        super()._note(kind, consumer, partitions)
+        self.journal.append(
+            Event(
+                kind=self._KINDS[kind],
+                at=time.monotonic_ns(),
+                partitions=tuple(p.partition for p in partitions),
+                generation=self.generation,
+            )
+        )
+
+    @property
+    def generation(self) -> int:
+        return self.consumer._backend.metadata().generation
+
+    def step(self, timeout: float = 0.01) -> Message | None:
+        message = super().step(timeout)
+        if message is not None:
+            _, partition, offset = where(message)
+            now = time.monotonic_ns()
+            self.journal.append(Event(kind="R", at=now, partitions=(partition,), offset=offset))
+        return message
+
+
 class Trial(Crew):
-    """A crew under load."""
+    """A crew under load.
+
+    Attributes:
+        guests: Journals of members that are no processes of the crew.
+    """
 
     def __init__(
         self, kafka: KafkaCluster, folder: Path, config: dict[str, Any] | None = None
@@ -45,6 +96,7 @@ class Trial(Crew):
         name = f"trial-{_RUN}-{next(_NUMBERS)}"
         super().__init__(kafka.bootstrap_servers, name, name, folder, {**CONFIG, **(config or {})})
         self.kafka = kafka
+        self.guests: dict[str, list[Event]] = {}
         self.partitions = PARTITIONS
         kafka.create_topic(self.topic, partitions=PARTITIONS)
         self.load = Load(kafka.bootstrap_servers, self.topic, PARTITIONS, RATE)
@@ -73,6 +125,33 @@ class Trial(Crew):
         assert {*names} == {*self.running}
         self.until(shared, f"a fair share for {names}")
 
+    def journals(self) -> dict[str, list[Event]]:
+        return {**super().journals(), **self.guests}
+
+    def leader(self) -> str:
+        """The client id of whoever gave the group its last assignment: the coordinator logs it.
+
+        No API tells. A broker's log lies beside its data, where it runs from its jars.
+        """
+        rounds = [
+            (int(generation), name)
+            for log in _broker_logs(self.kafka)
+            for name, group, generation in _LED.findall(log.read_text(errors="replace"))
+            if group == self.group
+        ]
+        assert rounds, "no round is logged"
+        _, last = max(rounds)
+        return str(last)
+
+    def until_everyone_works(self) -> None:
+        """Waits until each member, those that are gone included, has processed something."""
+
+        def idle() -> list[str]:
+            found = self.journals().items()
+            return [name for name, events in found if not any(e.kind == "R" for e in events)]
+
+        self.until(lambda: not idle(), "a record for everyone")
+
     def until_read(self) -> None:
         """Stops the load and waits until all of it was processed."""
         self.load.stop()
@@ -92,6 +171,14 @@ class Trial(Crew):
     def verdict(self) -> Verdict:
         ends = self.kafka.end_offsets(self.topic)
         return judge(self.journals(), ends, killed=self.killed)
+
+
+def _broker_logs(kafka: KafkaCluster) -> list[Path]:
+    admin = kafka.admin()
+    brokers = [str(broker) for broker in admin.list_topics(timeout=PATIENCE).brokers]
+    asked = admin.describe_configs([ConfigResource(ResourceType.BROKER, b) for b in brokers])
+    folders = [Path(answer.result(PATIENCE)["log.dirs"].value) for answer in asked.values()]
+    return [folder.with_name("server.log") for folder in folders]
 
 
 @contextmanager

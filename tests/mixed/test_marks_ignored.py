@@ -78,6 +78,7 @@ def test_as_leaders_they_take_a_subscription_with_marks(
         group.until_shared("theirs")
         group.start("ours", "ours")
         group.until_shared("theirs", "ours")
+        assert group.leader() == "theirs"
         sent = decode_subscription(described(group)["ours"].member_metadata)
         assert isinstance(split_marks(sent.user_data)[1], SubscriptionMarks)
 
@@ -91,6 +92,7 @@ def test_as_members_they_take_an_assignment_with_marks(
         group.until_shared("ours")
         group.start("theirs", other)
         group.until_shared("ours", "theirs")
+        assert group.leader() == "ours"
         got = decode_assignment(described(group)["theirs"].member_assignment)
         assert isinstance(split_marks(got.user_data)[1], AssignmentMarks)
         assert {i for _, i in got.partitions} == group.owned("theirs")

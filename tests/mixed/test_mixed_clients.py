@@ -1,7 +1,7 @@
 """Groups of ours, confluent-kafka's, Java's and kafka-python's members, led by each of them.
 
-Who joins an empty group first leads it until it leaves. Everyone journals; the judge reads the
-journals of all, and nothing else.
+Who joins an empty group first leads it until it leaves: the coordinator's log says so after each
+change. Everyone journals; the judge reads the journals of all, and nothing else.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ def test_cooperative_members_share_a_group_whoever_leads(
             group.start(client, client)
             group.until_shared(*clients[:number])
             assert group.generation() - before <= MOST_GENERATIONS
+            assert group.leader() == leader
+        group.until_everyone_works()
         before = group.generation()
         group.close(clients[1])
         group.until_shared(clients[0], *clients[2:])
@@ -49,12 +51,40 @@ def test_cooperative_members_share_a_group_whoever_leads(
         group.start("late", clients[1])
         group.until_shared(clients[0], clients[3], "late")
         assert group.generation() - before <= 3 * MOST_GENERATIONS
+        assert group.leader() == leader
+        group.until_everyone_works()
         group.until_read()
         verdict = group.verdict()
         assert verdict.sound, str(verdict)
         # A cooperative member that keeps a partition is never told to give it up.
         kept = group.events("ours")
         assert not [e for e in kept if e.kind == "L"]
+
+
+@pytest.mark.parametrize(
+    ("leader", "other", "heir"), [("java", "confluent", "ours"), ("confluent", "ours", "java")]
+)
+def test_a_leader_that_is_killed_last_is_followed_by_who_is_left(
+    kafka: KafkaCluster, tmp_path: Path, leader: Client, other: Client, heir: Client
+) -> None:
+    with trial(kafka, tmp_path) as group:
+        for client in (leader, other, heir):
+            group.start(client, client)
+            group.until_shared(*group.running)
+        group.until_everyone_works()
+        group.kill(other)
+        group.until_shared(leader, heir)
+        assert group.leader() == leader
+        group.kill(leader)
+        group.until_shared(heir)
+        assert group.leader() == heir
+        group.start("late", other)
+        group.until_shared(heir, "late")
+        assert group.leader() == heir
+        group.until_everyone_works()
+        group.until_read()
+        verdict = group.verdict()
+        assert verdict.sound, str(verdict)
 
 
 @pytest.mark.parametrize(
@@ -74,6 +104,8 @@ def test_eager_members_share_a_group_whoever_leads(
         for number, client in enumerate(clients, 1):
             group.start(client, client, ["range"])
             group.until_shared(*clients[:number])
+            assert group.leader() == leader
+        group.until_everyone_works()
         group.close(clients[1])
         group.until_shared(clients[0], *clients[2:])
         group.until_read()

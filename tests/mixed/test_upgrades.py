@@ -169,5 +169,6 @@ def test_in_a_group_of_kip_848_the_broker_assigns_and_we_say_so(
         with members(ours), caplog.at_level(logging.WARNING, "kafka_coop"):
             until(lambda: polled() == 2 and len(ours.owned) == 2, ours)
             assert "the broker assigns partitions" in caplog.text
+            assert [code(e) for e in ours.raised] == [KafkaError.INCONSISTENT_GROUP_PROTOCOL]
             theirs.close()
             shared(topic, 4, ours)

@@ -1,0 +1,131 @@
+"""docs/MIGRATION.md, carried out under load: from classic to consumer on both paths, and back."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import ConsumerGroupState, KafkaError
+from integration_support import PATIENCE, code, in_background, members, shared, until
+from mixed_support import PARTITIONS, Guest, Trial, trial
+
+from kafka_coop.testing.cluster import KafkaCluster
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400), pytest.mark.xdist_group("trial")]
+
+GUIDE = (Path(__file__).parents[2] / "docs" / "MIGRATION.md").read_text()
+BOUNCES = re.findall(
+    r"rolling bounce to `partition\.assignment\.strategy=([\w,-]+)`, one to `([\w,-]+)`", GUIDE
+)
+CONSUMER: dict[str, Any] = {"group_protocol": "consumer"}
+MEMBERS = 2
+
+_NAMES = (f"m{n}" for n in itertools.count())
+
+
+def classic(strategies: str = "cooperative-sticky") -> dict[str, Any]:
+    return {"session_timeout_ms": 10_000, "partition_assignment_strategy": strategies}
+
+
+def test_the_guide_is_understood() -> None:
+    assert BOUNCES == [("cooperative-sticky,sticky", "sticky")]
+
+
+class Roster:
+    """The members of a group, polled by turns; one is replaced at a time."""
+
+    def __init__(self, group: Trial, **config: Any) -> None:
+        self.group = group
+        self.crew = [Guest(group, next(_NAMES), **config) for _ in range(MEMBERS)]
+        self.gone: list[Guest] = []
+
+    def step(self) -> None:
+        for member in self.crew:
+            member.step()
+
+    def settle(self) -> None:
+        """Polls until each has its share, and has processed something of it."""
+        shared(self.group.topic, PARTITIONS, *self.crew)
+        until(lambda: all(member.records for member in self.crew), *self.crew)
+
+    def replace(self, place: int, **config: Any) -> None:
+        old = self.crew.pop(place)
+        self.gone.append(old)
+        with in_background(self.step):
+            old.consumer.close()
+        self.crew.insert(place, Guest(self.group, next(_NAMES), **config))
+        self.settle()
+
+    def bounce(self, **config: Any) -> None:
+        """A rolling one: member by member, and the group is whole after each."""
+        for place in range(MEMBERS):
+            self.replace(place, **config)
+
+    def close(self) -> None:
+        for member in (*self.crew, *self.gone):
+            member.consumer.close()
+
+
+def the_broker_assigns(member: Guest) -> bool:
+    """It was told so, once."""
+    told = [code(error) for error in member.raised]
+    return told == [KafkaError.INCONSISTENT_GROUP_PROTOCOL]
+
+
+def state(group: Trial) -> ConsumerGroupState:
+    admin = group.kafka.admin()
+    (described,) = admin.describe_consumer_groups([group.group]).values()
+    found: ConsumerGroupState = described.result(PATIENCE).state
+    return found
+
+
+def test_all_stop_and_those_of_the_new_protocol_go_on_at_the_committed_offsets(
+    kafka: KafkaCluster, tmp_path: Path
+) -> None:
+    with trial(kafka, tmp_path) as group:
+        before = Roster(group, **classic())
+        with members(*before.crew):
+            before.settle()
+        assert state(group) is ConsumerGroupState.EMPTY
+        after = Roster(group, **CONSUMER)
+        with members(*after.crew):
+            after.settle()
+            with in_background(after.step):
+                group.until_read()
+        verdict = group.verdict()
+        assert verdict.sound, str(verdict)
+        assert verdict.repeated == 0
+        assert not [m.raised for m in (*before.crew, *after.crew) if m.raised]
+
+
+def test_a_rolling_bounce_there_and_back_without_a_pause(
+    kafka: KafkaCluster, tmp_path: Path
+) -> None:
+    ((both, eager),) = BOUNCES
+    with trial(kafka, tmp_path) as group:
+        roster = Roster(group, **classic())
+        try:
+            roster.settle()
+            for strategies in (both, eager):
+                roster.bounce(**classic(strategies))
+            assert not [m.raised for m in (*roster.crew, *roster.gone) if m.raised]
+            last = roster.crew[-1]
+            roster.replace(0, **CONSUMER)  # now the broker assigns, to members of either protocol
+            until(lambda: bool(last.raised), *roster.crew)
+            roster.replace(1, **CONSUMER)
+            assert the_broker_assigns(last)
+            roster.replace(0, **classic())
+            first = roster.crew[0]
+            assert the_broker_assigns(first)
+            roster.replace(1, **classic())
+            with in_background(roster.step):
+                group.until_read()
+        finally:
+            roster.close()
+        verdict = group.verdict()
+        assert verdict.sound, str(verdict)
+        assert not [e for journal in group.journals().values() for e in journal if e.kind == "L"]
+        assert [m for m in (*roster.gone, *roster.crew) if m.raised] == [last, first]

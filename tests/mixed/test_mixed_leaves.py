@@ -1,0 +1,60 @@
+"""A planned leave where another client leads, which does not know our mark: docs/LEAVING.md."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from integration_support import in_background, members
+from mixed_support import PARTITIONS, Guest, trial
+
+from kafka_coop.testing.cluster import KafkaCluster
+from kafka_coop.testing.trial.member import Client
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400), pytest.mark.xdist_group("trial")]
+
+BRIEF = timedelta(seconds=2)
+"""For the leave. Enough for the round in which the leader gives the partitions back."""
+
+BOUND = timedelta(seconds=10)
+"""Of the whole. The session's length: a leave that took longer would be no better than a crash."""
+
+HALF = PARTITIONS // 2
+
+
+@pytest.mark.parametrize("leader", ["java", "confluent"])
+def test_it_gives_the_partitions_back_and_time_ends_the_leave(
+    kafka: KafkaCluster, tmp_path: Path, leader: Client
+) -> None:
+    with trial(kafka, tmp_path) as group:
+        group.start("theirs", leader)
+        group.until_shared("theirs")
+        ours = Guest(group, "ours", session_timeout_ms=10_000, heartbeat_interval_ms=300)
+        with members(ours):
+            with in_background(ours.step):
+                group.until(
+                    lambda: len(ours.owned) == HALF == len(group.owned("theirs")), "a fair share"
+                )
+                assert group.leader() == "theirs"
+                group.until_everyone_works()
+                before, generation = len(ours.records), ours.generation
+                began = time.monotonic()
+                ours.consumer.drain(BRIEF)
+                group.until(lambda: ours.consumer.drained, "the end of the leave")
+                took = timedelta(seconds=time.monotonic() - began)
+                assert BRIEF <= took < BOUND
+                assert len(ours.owned) == HALF, "given back"
+                assert ours.generation > generation, "it had asked"
+                assert len(ours.records) > before, "it went on meanwhile"
+            left = time.monotonic_ns()
+            ours.consumer.close()
+        group.until_shared("theirs")
+        group.until_read()
+        verdict = group.verdict()
+        assert verdict.sound, str(verdict)
+        after = [e for e in group.events("theirs") if e.kind == "R" and e.at > left]
+        mine = {(partition, offset) for _, partition, offset in ours.records}
+        assert not [e for e in after if (*e.partitions, e.offset) in mine], "it was committed"
+        assert (ours.count("lost"), ours.raised) == (0, [])
