@@ -1,6 +1,7 @@
 """One Python member of a trial: ``python -m kafka_coop.testing.trial.member '{"client": …}'``.
 
-Reads until its standard input ends, then closes its consumer; SIGTERM does the same. A record
+Reads until its standard input ends, then closes its consumer; SIGTERM does the same. Told `DRAIN`
+there, it hands over first, and goes on reading meanwhile. A record
 counts as processed when its line is in the journal, which is before its offset can be committed.
 """
 
@@ -14,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, Self, TypeAlias
 
@@ -25,6 +27,9 @@ from kafka_coop.testing.trial.journal import Journal, Kind
 
 Client: TypeAlias = Literal["ours", "confluent", "kafka-python", "java"]
 
+DRAIN: Final = b"drain\n"
+
+_DRAINING: Final = timedelta(seconds=30)
 _POLL: Final = 0.05
 _BATCH: Final = 200
 _COMMIT_INTERVAL_MS: Final = 200
@@ -66,6 +71,8 @@ class Job:
 
 class _Runner(Protocol):
     def step(self) -> None: ...
+
+    def drain(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -137,6 +144,13 @@ class _Librdkafka:
         if self._store:
             for message in records:
                 self._consumer.store_offsets(message=message)
+
+    def drain(self) -> None:
+        """Processes until others have taken over. confluent's can't."""
+        if isinstance(self._consumer, CoopConsumer):
+            self._consumer.drain(_DRAINING)
+            while not self._consumer.drained:
+                self.step()
 
     def close(self) -> None:
         self._consumer.close()
@@ -274,6 +288,9 @@ class _KafkaPython:
         for records in self._consumer.poll(timeout_ms=int(_POLL * 1000)).values():
             self._journal.records((r.partition, r.offset) for r in records)
 
+    def drain(self) -> None:
+        """It can't."""
+
     def close(self) -> None:
         self._consumer.close()
 
@@ -281,13 +298,13 @@ class _KafkaPython:
 def main() -> None:
     """Runs one member."""
     job = Job.from_json(sys.argv[1])
-    stop = threading.Event()
+    stop, told = threading.Event(), bytearray()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the trial's to answer
     faulthandler.register(signal.SIGQUIT)  # what every thread is at, to be read in its last words
 
     def until_input_ends() -> None:
-        sys.stdin.read()
+        told.extend(sys.stdin.buffer.read())
         stop.set()
 
     threading.Thread(target=until_input_ends, daemon=True).start()
@@ -298,6 +315,8 @@ def main() -> None:
     journal.note("S")
     while not stop.is_set():
         runner.step()
+    if told == DRAIN:
+        runner.drain()
     runner.close()
     journal.note("X")
     journal.close()
