@@ -151,6 +151,20 @@ def test_a_run_with_a_partition_whose_owner_is_silent_is_not_sound(
     assert (result.longest_ownerless, result.faults[0].silent) == (0, seconds)
 
 
+def test_the_wait_for_who_was_killed_is_charged_to_the_kill() -> None:
+    journals = {
+        "a": told("A 1 0", "R 2 0 0"),
+        "b": told("A 9 0", "R 9 0 1", "V 10 0", "X 10"),
+    }
+    plan = Plan(faults=2, lasting=SESSION, members=2, session=SESSION)
+    faults = [fault(3, name=KILL), fault(8)]
+    killed = {"a": 3 * NANO + 1000}
+    result = Result(plan=plan.to_dict(), faults=faults, ends={0: 2}, killed=killed)
+    assess(result, journals)
+    assert [f.ownerless for f in result.faults] == [6, None]
+    assert result.sound
+
+
 def test_only_stops_for_about_a_session_or_longer_forgive_a_late_record() -> None:
     within, edge = "member paused within its session", "member paused at the session's edge"
     faults = [fault(1, 2, within), fault(3, 9.5, edge), fault(5, name=KILL)]

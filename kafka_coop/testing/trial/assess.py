@@ -16,7 +16,7 @@ from kafka_coop.testing.trial.liveness import (
     silences,
     too_long,
 )
-from kafka_coop.testing.trial.outcome import NANO, Injected, Result
+from kafka_coop.testing.trial.outcome import KILL, NANO, Injected, Result
 from kafka_coop.testing.trial.verdict import Stop, judge, miscommitted, prefixes, tenures
 
 _FOR_LONG: Final = ("member paused at the session's edge", "member paused beyond its session")
@@ -41,7 +41,9 @@ def assess(result: Result, journals: Mapping[str, Sequence[Event]]) -> None:
 
 
 def _assess_waits(result: Result, journals: Mapping[str, Sequence[Event]]) -> None:
-    held = [t for name, events in journals.items() for t in tenures(name, events, result.killed)]
+    # The fault came first, the end of the process a moment later: the wait is the fault's.
+    killed = result.killed | {f.member: f.at for f in result.faults if f.name == KILL}
+    held = [t for name, events in journals.items() for t in tenures(name, events, killed)]
     without, quiet = ownerless(held, result.born()), silences(journals, result.born())
     limits = (result.faults, result.session)
     result.longest_ownerless, result.longest_silence = _longest(without), _longest(quiet)
