@@ -16,6 +16,7 @@ from kafka_coop.testing.trial.liveness import (
     silences,
     too_long,
 )
+from kafka_coop.testing.trial.member import LONGEST_TRANSACTION
 from kafka_coop.testing.trial.outcome import KILL, NANO, Injected, Plan, Result
 from kafka_coop.testing.trial.verdict import tenures
 
@@ -163,6 +164,26 @@ def test_the_wait_for_who_was_killed_is_charged_to_the_kill() -> None:
     assess(result, journals)
     assert [f.ownerless for f in result.faults] == [6, None]
     assert result.sound
+
+
+def test_with_transactions_the_output_says_what_is_late_or_lost() -> None:
+    plan = Plan(faults=0, lasting=SESSION, members=2, session=SESSION, transactions=True)
+    late = told("A 1 0", "R 2 0 0", "R 6 0 1", "L 7 0")
+    result = Result(plan=plan.to_dict(), ends={0: 3}, committed={0: 3})
+    assess(result, {"a": late, "b": told("A 4 0", "R 5 0 1", "V 8 0", "X 8")})
+    assert result.sound, result
+
+
+def test_with_transactions_a_member_may_be_busy_for_longer() -> None:
+    busy = LONGEST_TRANSACTION.total_seconds()
+    plan = Plan(faults=0, lasting=SESSION, members=1, session=SESSION, transactions=True)
+    sound = []
+    for seconds in (QUIET + busy - 1, QUIET + busy + 1):
+        journals = {"a": told("A 1 0", "R 2 0 0", f"R {2 + seconds} 0 1")}
+        result = Result(plan=plan.to_dict(), ends={0: 2})
+        assess(result, journals)
+        sound.append(result.sound)
+    assert sound == [True, False]
 
 
 def test_only_stops_for_about_a_session_or_longer_forgive_a_late_record() -> None:

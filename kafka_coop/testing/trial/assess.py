@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Final
 
 from kafka_coop.testing.trial.journal import Event
@@ -16,6 +17,7 @@ from kafka_coop.testing.trial.liveness import (
     silences,
     too_long,
 )
+from kafka_coop.testing.trial.member import LONGEST_TRANSACTION
 from kafka_coop.testing.trial.outcome import KILL, NANO, Injected, Result
 from kafka_coop.testing.trial.verdict import Stop, judge, miscommitted, prefixes, tenures
 
@@ -31,9 +33,12 @@ def assess(result: Result, journals: Mapping[str, Sequence[Event]]) -> None:
     result.overlaps = [str(o) for o in verdict.overlaps]
     result.strays = len(verdict.strays)
     result.late, result.in_hand = len(verdict.late), len(verdict.in_hand)
-    # With transactions a kill between commit and journal leaves no line: the output is judged.
+    result.lost = len(verdict.lost)
     transactions = bool(result.plan["transactions"])
-    result.lost = 0 if transactions else len(verdict.lost)
+    if transactions:
+        # A kill between commit and journal leaves no line, and a commit's answer that comes late
+        # one that is late: the output is judged.
+        result.late = result.in_hand = result.lost = 0
     if result.committed is not None:
         processed = result.ends if transactions else prefixes(journals)
         result.miscommitted = miscommitted(result.committed, result.ends, processed)
@@ -46,9 +51,10 @@ def _assess_waits(result: Result, journals: Mapping[str, Sequence[Event]]) -> No
     held = [t for name, events in journals.items() for t in tenures(name, events, killed)]
     without, quiet = ownerless(held, result.born()), silences(journals, result.born())
     limits = (result.faults, result.session)
+    slack = MACHINE + (LONGEST_TRANSACTION if result.plan["transactions"] else timedelta(0))
     result.longest_ownerless, result.longest_silence = _longest(without), _longest(quiet)
-    result.ownerless_too_long = too_long(without, *limits, MACHINE)
-    result.silent_too_long = too_long(quiet, *limits, MACHINE + RECONNECT)
+    result.ownerless_too_long = too_long(without, *limits, slack)
+    result.silent_too_long = too_long(quiet, *limits, slack + RECONNECT)
     result.faults = [
         replace(fault, silent=silent, ownerless=nobodys)
         for fault, silent, nobodys in zip(

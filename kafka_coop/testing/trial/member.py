@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import os
 import signal
 import struct
 import sys
@@ -36,7 +37,10 @@ _COMMIT_INTERVAL_MS: Final = 200
 _GENERATION: Final = struct.Struct("=i")
 _GENERATION_AT: Final = len(b"CGMDv2:")
 _TRANSACTION_SECONDS: Final = 15.0
+_STUCK_SECONDS: Final = 2 * _TRANSACTION_SECONDS
 _COMMITS: Final = 4
+LONGEST_TRANSACTION: Final = timedelta(seconds=_STUCK_SECONDS + _COMMITS * _TRANSACTION_SECONDS)
+"""For so long a member may be busy with one, and neither process nor give up anything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,17 +182,29 @@ class _Copier:
             for message in records:
                 value = json.dumps([message.partition(), message.offset()])
                 producer.produce(self._output, value)
-            positions = self._consumer.position(self._consumer.assignment())
-            producer.send_offsets_to_transaction(
-                [p for p in positions if p.offset >= 0],
-                self._consumer.consumer_group_metadata(),
-                _TRANSACTION_SECONDS,
-            )
+            self._send_offsets(producer)
             _commit(producer)
         except KafkaException as error:
             self._recover(error)
             return False
         return True
+
+    def _send_offsets(self, producer: Producer) -> None:
+        """Ends the process where it hangs, as on a commit whose outcome is unknown.
+
+        librdkafka 2.16 does not look at the call's timeout while it looks for a coordinator that
+        has moved (librdkafka#5456, #5511).
+        """
+        positions = self._consumer.position(self._consumer.assignment())
+        faulthandler.dump_traceback_later(_STUCK_SECONDS, exit=True)
+        try:
+            producer.send_offsets_to_transaction(
+                [p for p in positions if p.offset >= 0],
+                self._consumer.consumer_group_metadata(),
+                _TRANSACTION_SECONDS,
+            )
+        finally:
+            faulthandler.cancel_dump_traceback_later()
 
     def _ready(self) -> Producer:
         if self._producer is None:
@@ -304,7 +320,8 @@ def main() -> None:
     faulthandler.register(signal.SIGQUIT)  # what every thread is at, to be read in its last words
 
     def until_input_ends() -> None:
-        told.extend(sys.stdin.buffer.read())
+        while words := os.read(sys.stdin.fileno(), len(DRAIN)):  # locks nothing at the end
+            told.extend(words)
         stop.set()
 
     threading.Thread(target=until_input_ends, daemon=True).start()

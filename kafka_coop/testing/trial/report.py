@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from kafka_coop.testing.trial.faults import FAULTS
 from kafka_coop.testing.trial.liveness import MACHINE, RECONNECT
+from kafka_coop.testing.trial.member import LONGEST_TRANSACTION
 
 _INTRODUCTION: Final = """\
 # Reliability
@@ -42,7 +43,8 @@ together, which are outside of what is tested:
   others miss after 3 s;
 - **silent for too long**: nobody processed a record of a partition for longer than that and
   {reconnect:g} s more: librdkafka's reconnect.backoff.max.ms, which it may wait before it goes back
-  to a broker that has refused it again and again;
+  to a broker that has refused it again and again. With transactions both may last {busy:g} s
+  longer: so long may a member be busy with one, librdkafka's hangs among them (librdkafka#5456);
 - **wrong offsets**: after all have closed in order, the group's committed offset of a partition is
   beyond what was processed, or is not the partition's end.
 
@@ -75,14 +77,17 @@ _COUNTS: Final = {
     "never_copied": "**never copied**",
 }
 _IN_TRANSACTIONS: Final = ("copied", "copied_twice", "never_copied")
-_MEANINGLESS_THERE: Final = ("lost", "processed", "repeated")
-"""Of a killed member's last transaction the journal does not know: the output is what counts."""
+_MEANINGLESS_THERE: Final = ("lost", "late", "in_hand", "processed", "repeated")
+"""A transaction's records are journalled once its commit is answered, if its member lives then: the
+output is what counts."""
 
 
 def report(results: Sequence[Mapping[str, Any]]) -> str:
     """The whole document, from what `run.py` wrote."""
     introduction = _INTRODUCTION.format(
-        machine=MACHINE.total_seconds(), reconnect=RECONNECT.total_seconds()
+        machine=MACHINE.total_seconds(),
+        reconnect=RECONNECT.total_seconds(),
+        busy=LONGEST_TRANSACTION.total_seconds(),
     )
     parts = [introduction, *(section for r in results for section in _sections(r))]
     return "\n".join(parts) + "\n"
