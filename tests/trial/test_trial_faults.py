@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from confluent_kafka import ElectionType, TopicPartition
 
+from kafka_coop.testing.cluster import wait_until
 from kafka_coop.testing.local import LocalKafka
+from kafka_coop.testing.trial.controllers import active_controller, prefer
 from kafka_coop.testing.trial.faults import FAULTS
-from kafka_coop.testing.trial.run import SAFE, Plan, run
+from kafka_coop.testing.trial.outcome import Plan
+from kafka_coop.testing.trial.run import SAFE, run
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900), pytest.mark.xdist_group("trial")]
 
@@ -26,6 +31,8 @@ def test_two_minutes_of_random_faults(three: LocalKafka, tmp_path: Path) -> None
     plan = Plan(faults=30, lasting=timedelta(minutes=2), members=6)
     result = run(plan, tmp_path, three)
     assert result.sound, result
+    assert result.complete
+    assert result.committed == result.ends
     assert result.handovers > plan.partitions
 
 
@@ -43,14 +50,39 @@ def test_exactly_once_under_random_faults(three: LocalKafka, tmp_path: Path) -> 
     assert result.copied == result.produced
 
 
+def test_a_controller_leads_and_a_partition_goes_where_it_is_preferred(three: LocalKafka) -> None:
+    assert active_controller(three.admin_servers) in three.brokers
+    topic = f"preferred-{time.time_ns()}"
+    three.create_topic(topic, replication_factor=3)
+    admin = three.admin()
+
+    def leader() -> int:
+        return admin.list_topics(topic, timeout=30).topics[topic].partitions[0].leader
+
+    before = leader()
+    new = next(broker for broker in three.brokers if broker != before)
+    prefer(three.admin_servers, topic, 0, [new, *(b for b in three.brokers if b != new)])
+    admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(topic, 0)]).result(30)
+    wait_until(lambda: leader() == new, "it leads on")
+
+
+def test_where_no_broker_answers_nobody_leads() -> None:
+    with pytest.raises(ConnectionError):
+        active_controller("127.0.0.1:1,127.0.0.1:2")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_fault_alone(three: LocalKafka, tmp_path: Path, fault: str) -> None:
-    if fault == "member's wall clock set":
-        pytest.skip("test_trial_clock.py has it")
+    count = 1 if fault == "brokers restarted in turn" else 3  # it takes as long as three
     plan = Plan(
-        faults=3, lasting=timedelta(seconds=30), members=4, partitions=12, rate=100, only=(fault,)
+        faults=count,
+        lasting=timedelta(seconds=30),
+        members=4,
+        partitions=12,
+        rate=100,
+        only=(fault,),
     )
     result = run(plan, tmp_path, three)
     assert result.sound, result
-    assert [f.name for f in result.faults] == [fault] * 3
+    assert [f.name for f in result.faults] == [fault] * count

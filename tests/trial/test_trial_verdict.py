@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafka_coop.testing.trial.journal import Event, Journal, read_journal
-from kafka_coop.testing.trial.report import report
-from kafka_coop.testing.trial.run import Injected, blame, silences
-from kafka_coop.testing.trial.verdict import Verdict, judge
+from kafka_coop.testing.trial.verdict import Stop, Verdict, judge, miscommitted, prefixes
 
 
 def told(*lines: str) -> list[Event]:
@@ -79,6 +77,42 @@ def test_a_zombies_record_is_late() -> None:
     assert not found.sound
 
 
+ZOMBIE = ("A 1 0", "R 2 0 0", "R 6 0 1", "R 8 0 2", "L 9 0")
+HEIR = ("A 4 0", "R 5 0 1", "V 10 0")
+
+
+def late(*stops: Stop) -> tuple[list[int], list[int]]:
+    found = judge({"a": told(*ZOMBIE), "b": told(*HEIR)}, {0: 3}, stops=stops)
+    assert found.sound == (not found.late)
+    return [e.at for _, e in found.late], [e.at for _, e in found.in_hand]
+
+
+def test_what_a_stopped_member_had_in_hand_is_forgiven_once_for_each_stop() -> None:
+    assert late() == ([6, 8], [])
+    assert late(Stop(member="a", until=6)) == ([8], [6])
+    assert late(Stop(member="a", until=3)) == ([8], [6])
+    assert late(Stop(member="a", until=3), Stop(member="a", until=7)) == ([], [6, 8])
+
+
+def test_another_members_stop_or_one_that_came_later_forgives_nothing() -> None:
+    assert late(Stop(member="b", until=3)) == ([6, 8], [])
+    assert late(Stop(member="a", until=9)) == ([6, 8], [])
+    assert late(Stop(member="c", until=3)) == ([6, 8], [])
+
+
+def test_after_a_clean_close_the_end_is_committed_and_nothing_beyond_what_was_processed() -> None:
+    journals = {"a": told("R 1 0 0", "R 2 0 1", "R 3 1 0", "R 4 1 2"), "b": told("R 5 2 0")}
+    processed = prefixes(journals)
+    assert processed == {0: 2, 1: 1, 2: 1}
+    ends = {0: 2, 1: 3, 2: 1, 3: 0}
+    assert miscommitted({0: 2, 1: 3, 2: 1}, ends, ends) == []
+    assert miscommitted({0: 1, 1: 2, 2: -1001, 3: -1001}, ends, processed) == [
+        "partition 0: 1 committed of 2",
+        "partition 1: 2 committed, processed up to 1",
+        "partition 2: 0 committed of 1",
+    ]
+
+
 def test_a_record_without_ownership_is_a_stray() -> None:
     found = verdict(told("A 1 0", "V 2 0", "R 3 0 0"), produced=1)
     assert [who for who, _ in found.strays] == ["a"]
@@ -89,18 +123,6 @@ def test_a_record_that_nobody_processed_is_lost() -> None:
     found = verdict(told("A 1 0", "R 2 0 0", "R 3 0 2", "V 4 0"), produced=3)
     assert found.lost == ((0, 1),)
     assert "lost: ((0, 1),) of 1" in str(found)
-
-
-def test_a_silence_is_blamed_on_what_fell_into_it() -> None:
-    journals = {
-        "a": told("R 1 0 0", "R 2 0 1", "R 30 0 4"),
-        "b": told("R 9 0 2", "R 20 0 3", "R 8 1 0", "R 28 1 1"),
-    }
-    gaps = silences(journals)
-    assert sorted(gaps) == [(1, 2), (2, 9), (8, 28), (9, 20), (20, 30)]
-    faults = [Injected(at=at, name="f", what="") for at in (5, 10, 29)]
-    blamed = blame(faults, gaps)
-    assert [round(f.silent * 1e9) for f in blamed] == [7, 20, 10]
 
 
 def test_a_journal_is_read_back_and_a_cut_line_left_out(tmp_path: Path) -> None:
@@ -124,38 +146,3 @@ def test_a_journal_is_read_back_and_a_cut_line_left_out(tmp_path: Path) -> None:
     path.write_text("Q 1 \n")
     with pytest.raises(ValueError, match="not a journal's line"):
         read_journal(path)
-
-
-def test_the_report_tells_what_was_and_what_was_lost() -> None:
-    plan = {
-        "faults": 2,
-        "lasting": "0:02:00",
-        "members": 3,
-        "partitions": 4,
-        "rate": 5,
-        "session": "0:00:06",
-        "seed": 1,
-        "transactions": False,
-    }
-    counts = dict.fromkeys(("produced", "processed", "repeated", "handovers", "lost"), 17)
-    faults = [{"name": "member killed", "silent": s} for s in (1.0, 3.0, 0.5)]
-    text = report(
-        [
-            {
-                **counts,
-                "plan": plan,
-                "faults": faults,
-                "failed": ["m1: bang"],
-                "overlaps": ["one"],
-                "strays": 0,
-                "late": 0,
-                "in_hand": 0,
-                "processes": 4,
-            }
-        ]
-    )
-    assert "| **lost** | 17 |" in text
-    assert "| **two owners** | 1 |" in text
-    assert "| member killed | 3 | 1.00 | 3.00 |" in text
-    assert "m1: bang" in text
-    assert "copied" not in text

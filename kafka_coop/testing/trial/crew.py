@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 from kafka_coop.testing.cluster import wait_until
 from kafka_coop.testing.java import client_program
 from kafka_coop.testing.trial.journal import Event, read_journal
-from kafka_coop.testing.trial.member import Client, Job
+from kafka_coop.testing.trial.member import DRAIN, Client, Job
 from kafka_coop.testing.trial.verdict import Tenure, tenures
 from kafka_coop.testing.trial.wall_clock import WallClock
 from kafka_coop.testing.unavailable import KafkaUnavailableError
@@ -154,12 +154,19 @@ class Crew:
                 start_new_session=True,
             )
 
-    def ask_to_leave(self, name: str) -> None:
-        """Tells a member to leave, and waits for nothing: `close` does."""
+    def ask_to_leave(self, name: str, *, drain: bool = False) -> None:
+        """Tells a member to leave, and waits for nothing: `close` does.
+
+        Args:
+            name: Who.
+            drain: It hands over first; ours alone can.
+        """
         process = self._processes[name]
         assert process.stdin is not None
         self._closed.add(name)
         with contextlib.suppress(BrokenPipeError):
+            if drain:
+                process.stdin.write(DRAIN)
             process.stdin.close()
 
     @property

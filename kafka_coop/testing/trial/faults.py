@@ -5,21 +5,27 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Final, TypeAlias
 
 from confluent_kafka import ElectionType, KafkaException
+from confluent_kafka.admin import PartitionMetadata  # type: ignore[attr-defined]  # its stubs hide it
 from confluent_kafka.cimpl import NewPartitions
 
+from kafka_coop.testing.cluster import peek, wait_until
 from kafka_coop.testing.local import LocalKafka, LocalKafkaError
 from kafka_coop.testing.proxy import Weather
+from kafka_coop.testing.trial.controllers import active_controller, prefer
 from kafka_coop.testing.trial.crew import Crew
 from kafka_coop.testing.trial.load import Load
+from kafka_coop.testing.trial.outcome import KILL
 
 _RESTART: Final = timedelta(seconds=2)
 _AFTER_A_CRASH: Final = timedelta(seconds=5)
 """It is missed after broker.session.timeout.ms, and can't come back before."""
+_OFFSETS: Final = "__consumer_offsets"
+_MOVING: Final = timedelta(seconds=5)
 
 FEWEST: Final = 2
 """Members that are left alone, so that the group lives."""
@@ -66,6 +72,34 @@ class Arena:
         well = sorted(name for name in running if self.crew.has_started(name))
         return well if len(well) > FEWEST else []
 
+    def coordination(self) -> PartitionMetadata | None:
+        """The partition whose leader is the group's coordinator. None: nobody can say now."""
+        metadata = peek(self.kafka.admin())
+        if metadata is None or _OFFSETS not in metadata.topics:
+            return None
+        partitions = metadata.topics[_OFFSETS].partitions
+        return partitions.get(place_of(self.crew.group, len(partitions)))
+
+    def roles(self, broker: int) -> tuple[str, ...]:
+        """What a broker is beside a broker: the active controller, the group's coordinator."""
+        partition = self.coordination()
+        found = ["coordinator"] if partition is not None and partition.leader == broker else []
+        try:
+            if active_controller(self.kafka.admin_servers) == broker:
+                found.append("controller")
+        except ConnectionError:
+            pass  # they elect one
+        return tuple(found)
+
+
+def place_of(group: str, partitions: int) -> int:
+    """Where the brokers keep a group: Java's hash of its id, modulo the partitions."""
+    value = 0
+    for unit in group:
+        value = (31 * value + ord(unit)) % (1 << 32)
+    # Kafka's own |int|, and 0 for the one that has none.
+    return min(value, (1 << 32) - value) % (1 << 31) % partitions
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
@@ -74,12 +108,16 @@ class Started:
     Attributes:
         what: What was done, to whom.
         ends: When the rest is to be done.
-        end: The rest.
+        end: The rest; or the next part, of which all holds again.
+        member: To whom, if to a member.
+        roles: What the broker was, if to a broker: see `Arena.roles`.
     """
 
     what: str
     ends: timedelta = timedelta(0)
-    end: Callable[[], object] = field(default=lambda: None)
+    end: Callable[[], Started | None] = field(default=lambda: None)
+    member: str = ""
+    roles: tuple[str, ...] | None = None
 
 
 Fault: TypeAlias = Callable[[Arena], Started | None]
@@ -92,11 +130,21 @@ def kill(arena: Arena) -> Started | None:
         return None
     name = arena.chance.choice(victims)
     arena.crew.kill(name)
-    return Started(what=f"{name} killed, {arena.recruit()} started")
+    return Started(what=f"{name} killed, {arena.recruit()} started", member=name)
 
 
 def leave(arena: Arena) -> Started | None:
-    """Orderly; a new member comes first.
+    """Orderly; a new member comes first."""
+    return _leave(arena, "left", drain=False)
+
+
+def drain(arena: Arena) -> Started | None:
+    """Orderly, handing over first; a new member comes before."""
+    return _leave(arena, "drained", drain=True)
+
+
+def _leave(arena: Arena, how: str, *, drain: bool) -> Started | None:
+    """A leave.
 
     Nobody waits for its end: it may need a broker that another fault has taken away, which comes
     back only while the faults go on.
@@ -105,8 +153,8 @@ def leave(arena: Arena) -> Started | None:
         return None
     name = arena.chance.choice(victims)
     new = arena.recruit()
-    arena.crew.ask_to_leave(name)
-    return Started(what=f"{name} left, {new} started")
+    arena.crew.ask_to_leave(name, drain=drain)
+    return Started(what=f"{name} {how}, {new} started", member=name)
 
 
 def _stop(arena: Arena, least: float, most: float) -> Started | None:
@@ -121,9 +169,8 @@ def _stop(arena: Arena, least: float, most: float) -> Started | None:
         arena.crew.resume(name)
         arena.stopped.discard(name)
 
-    return Started(
-        what=f"{name} stopped for {lasting.total_seconds():.1f} s", ends=lasting, end=end
-    )
+    what = f"{name} stopped for {lasting.total_seconds():.1f} s"
+    return Started(what=what, ends=lasting, end=end, member=name)
 
 
 def pause(arena: Arena) -> Started | None:
@@ -207,7 +254,13 @@ def _broker_down(
 ) -> Started | None:
     if arena.down or len(arena.kafka.brokers) < 3:  # noqa: PLR2004  # a majority must be left
         return None
-    broker = arena.chance.choice(arena.kafka.brokers)
+    return _take_down(arena, arena.chance.choice(arena.kafka.brokers), how, what, lasting)
+
+
+def _take_down(
+    arena: Arena, broker: int, how: Callable[[int], object], what: str, lasting: timedelta
+) -> Started:
+    roles = arena.roles(broker)
     try:
         how(broker)
     except LocalKafkaError:
@@ -218,7 +271,8 @@ def _broker_down(
         arena.kafka.start_broker(broker)
         arena.down.discard(broker)
 
-    return Started(what=f"broker {broker} {what}", ends=lasting, end=end)
+    who = f"broker {broker} ({' and '.join(roles)})" if roles else f"broker {broker}"
+    return Started(what=f"{who} {what}", ends=lasting, end=end, roles=roles)
 
 
 def broker_restart(arena: Arena) -> Started | None:
@@ -236,16 +290,49 @@ def disk_full(arena: Arena) -> Started | None:
     return _broker_down(arena, arena.kafka.fill_disk, "out of disk", _AFTER_A_CRASH)
 
 
-def coordinator_move(arena: Arena) -> Started | None:
-    """Leaders, the coordinator's partition among them, go back to the preferred brokers."""
-    if arena.down:
+def rolling_restart(arena: Arena) -> Started | None:
+    """Each broker in order, the next as soon as the one before serves."""
+    if arena.down or len(arena.kafka.brokers) < 3:  # noqa: PLR2004  # a majority must be left
         return None
+    return _roll(arena, arena.chance.sample(arena.kafka.brokers, len(arena.kafka.brokers)))
+
+
+def _roll(arena: Arena, left: Sequence[int]) -> Started:
+    first, *rest = left
+    part = _take_down(arena, first, arena.kafka.stop_broker, "restarted", _RESTART)
+
+    def end() -> Started | None:
+        part.end()
+        return _roll(arena, rest) if rest else None
+
+    then = f", then {' and '.join(map(str, rest))}" if rest else ""
+    # Whoever has an office now goes down with it, sooner or later.
+    return replace(part, what=part.what + then, end=end, roles=("coordinator", "controller"))
+
+
+def coordinator_move(arena: Arena) -> Started | None:
+    """The group's coordinator moves to another broker; leaders go back to the preferred ones."""
+    partition = arena.coordination()
+    if arena.down or partition is None:
+        return None
+    others = [b for b in partition.isrs if b != partition.leader]
+    if not others:
+        return None
+    new = arena.chance.choice(others)
+    order = [new, *(b for b in partition.replicas if b != new)]
     try:
+        prefer(arena.kafka.admin_servers, _OFFSETS, partition.id, order)
         admin = arena.kafka.admin()  # until it has answered
         admin.elect_leaders(ElectionType.PREFERRED).result(10)
-    except KafkaException as error:
-        return Started(what=f"preferred leaders: {error.args[0].name()}")
-    return Started(what="preferred leaders elected")
+        wait_until(lambda: _leads(arena, new), "it does not move", _MOVING)
+    except (ConnectionError, KafkaException, TimeoutError):
+        return None
+    return Started(what=f"{_OFFSETS} {partition.id}: from broker {partition.leader} to {new}")
+
+
+def _leads(arena: Arena, broker: int) -> bool:
+    partition = arena.coordination()
+    return partition is not None and partition.leader == broker
 
 
 def growth(arena: Arena) -> Started | None:
@@ -262,8 +349,9 @@ def growth(arena: Arena) -> Started | None:
 
 
 FAULTS: Final[Mapping[str, tuple[Fault, int]]] = {
-    "member killed": (kill, 12),
+    KILL: (kill, 12),
     "member left": (leave, 10),
+    "member drained": (drain, 5),
     "member paused within its session": (pause, 8),
     "member paused at the session's edge": (edge, 6),
     "member paused beyond its session": (zombie, 8),
@@ -277,11 +365,11 @@ FAULTS: Final[Mapping[str, tuple[Fault, int]]] = {
     "broker restarted": (broker_restart, 4),
     "broker killed": (broker_kill, 3),
     "broker out of disk": (disk_full, 2),
-    "leaders and coordinator moved": (coordinator_move, 5),
+    "brokers restarted in turn": (rolling_restart, 1),
+    "coordinator moved": (coordinator_move, 5),
     "topic grown": (growth, 2),
 }
-"""Each fault by its name, and its weight when one is drawn. Clocks are set where members have some
-of their own: where libfaketime is installed."""
+"""Each fault by its name, and its weight when one is drawn."""
 
 
 def draw(arena: Arena, names: Sequence[str] = tuple(FAULTS)) -> tuple[str, Started] | None:

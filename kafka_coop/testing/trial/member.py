@@ -1,6 +1,7 @@
 """One Python member of a trial: ``python -m kafka_coop.testing.trial.member '{"client": …}'``.
 
-Reads until its standard input ends, then closes its consumer; SIGTERM does the same. A record
+Reads until its standard input ends, then closes its consumer; SIGTERM does the same. Told `DRAIN`
+there, it hands over first, and goes on reading meanwhile. A record
 counts as processed when its line is in the journal, which is before its offset can be committed.
 """
 
@@ -8,12 +9,14 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import os
 import signal
 import struct
 import sys
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, Self, TypeAlias
 
@@ -25,13 +28,19 @@ from kafka_coop.testing.trial.journal import Journal, Kind
 
 Client: TypeAlias = Literal["ours", "confluent", "kafka-python", "java"]
 
+DRAIN: Final = b"drain\n"
+
+_DRAINING: Final = timedelta(seconds=30)
 _POLL: Final = 0.05
 _BATCH: Final = 200
 _COMMIT_INTERVAL_MS: Final = 200
 _GENERATION: Final = struct.Struct("=i")
 _GENERATION_AT: Final = len(b"CGMDv2:")
 _TRANSACTION_SECONDS: Final = 15.0
+_STUCK_SECONDS: Final = 2 * _TRANSACTION_SECONDS
 _COMMITS: Final = 4
+LONGEST_TRANSACTION: Final = timedelta(seconds=_STUCK_SECONDS + _COMMITS * _TRANSACTION_SECONDS)
+"""For so long a member may be busy with one, and neither process nor give up anything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +75,8 @@ class Job:
 
 class _Runner(Protocol):
     def step(self) -> None: ...
+
+    def drain(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -138,6 +149,13 @@ class _Librdkafka:
             for message in records:
                 self._consumer.store_offsets(message=message)
 
+    def drain(self) -> None:
+        """Processes until others have taken over. confluent's can't."""
+        if isinstance(self._consumer, CoopConsumer):
+            self._consumer.drain(_DRAINING)
+            while not self._consumer.drained:
+                self.step()
+
     def close(self) -> None:
         self._consumer.close()
 
@@ -164,17 +182,29 @@ class _Copier:
             for message in records:
                 value = json.dumps([message.partition(), message.offset()])
                 producer.produce(self._output, value)
-            positions = self._consumer.position(self._consumer.assignment())
-            producer.send_offsets_to_transaction(
-                [p for p in positions if p.offset >= 0],
-                self._consumer.consumer_group_metadata(),
-                _TRANSACTION_SECONDS,
-            )
+            self._send_offsets(producer)
             _commit(producer)
         except KafkaException as error:
             self._recover(error)
             return False
         return True
+
+    def _send_offsets(self, producer: Producer) -> None:
+        """Ends the process where it hangs, as on a commit whose outcome is unknown.
+
+        librdkafka 2.16 does not look at the call's timeout while it looks for a coordinator that
+        has moved (librdkafka#5456, #5511).
+        """
+        positions = self._consumer.position(self._consumer.assignment())
+        faulthandler.dump_traceback_later(_STUCK_SECONDS, exit=True)
+        try:
+            producer.send_offsets_to_transaction(
+                [p for p in positions if p.offset >= 0],
+                self._consumer.consumer_group_metadata(),
+                _TRANSACTION_SECONDS,
+            )
+        finally:
+            faulthandler.cancel_dump_traceback_later()
 
     def _ready(self) -> Producer:
         if self._producer is None:
@@ -274,6 +304,9 @@ class _KafkaPython:
         for records in self._consumer.poll(timeout_ms=int(_POLL * 1000)).values():
             self._journal.records((r.partition, r.offset) for r in records)
 
+    def drain(self) -> None:
+        """It can't."""
+
     def close(self) -> None:
         self._consumer.close()
 
@@ -281,13 +314,14 @@ class _KafkaPython:
 def main() -> None:
     """Runs one member."""
     job = Job.from_json(sys.argv[1])
-    stop = threading.Event()
+    stop, told = threading.Event(), bytearray()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the trial's to answer
     faulthandler.register(signal.SIGQUIT)  # what every thread is at, to be read in its last words
 
     def until_input_ends() -> None:
-        sys.stdin.read()
+        while words := os.read(sys.stdin.fileno(), len(DRAIN)):  # locks nothing at the end
+            told.extend(words)
         stop.set()
 
     threading.Thread(target=until_input_ends, daemon=True).start()
@@ -298,6 +332,8 @@ def main() -> None:
     journal.note("S")
     while not stop.is_set():
         runner.step()
+    if told == DRAIN:
+        runner.drain()
     runner.close()
     journal.note("X")
     journal.close()

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from kafka_coop.testing.trial.faults import FAULTS
+from kafka_coop.testing.trial.liveness import MACHINE, RECONNECT
+from kafka_coop.testing.trial.member import LONGEST_TRANSACTION
 
 _INTRODUCTION: Final = """\
 # Reliability
@@ -28,16 +30,31 @@ together, which are outside of what is tested:
 
 - **two owners**: a partition's on_assign at one member before on_revoke has returned at another.
   Who was evicted learns of it late, by on_lost: what counts there is the next line;
-- **late records**: processed by an evicted member after its successor had begun. One that was in
-  hand when the process was stopped (SIGSTOP) can't be taken back: as many as there were stops are
-  allowed;
+- **late records**: processed by an evicted member after its successor had begun. What a process
+  had in hand when it was stopped (SIGSTOP) for about its session or longer can't be taken back: it
+  is counted apart, at most one record of that member for each such stop;
 - **without owning it**: records processed outside on_assign and on_revoke or on_lost;
-- **lost**: produced, and processed by nobody.
+- **lost**: produced, and processed by nobody;
+- **without an owner for too long**: by the callbacks no member owned a partition for longer than
+  session.timeout.ms for each member killed in that time, once at least, + the longest fault under
+  way in it + {machine:g} s. A kill is under way for a session, for the group does not know before;
+  who is killed in the middle of a round is in the next generation too, as owner, heir or leader.
+  The {machine:g} s are for a machine that runs all of it at once, and for a broker's crash, which
+  others miss after 3 s;
+- **silent for too long**: nobody processed a record of a partition for longer than that and
+  {reconnect:g} s more: librdkafka's reconnect.backoff.max.ms, which it may wait before it goes back
+  to a broker that has refused it again and again. With transactions both may last {busy:g} s
+  longer: so long may a member be busy with one, librdkafka's hangs among them (librdkafka#5456);
+- **wrong offsets**: after all have closed in order, the group's committed offset of a partition is
+  beyond what was processed, or is not the partition's end.
 
 Repeats are what at-least-once means: what a killed or evicted member had processed and not yet
 committed. *Silent* is the longest time between two records of one partition, whoever processed
-them, that a fault began: the median of its occurrences, and the worst. Faults overlap, and the
-machine's own slowness is in it too: a process or a JVM that starts beside the group.
+them, that is charged to a fault: the median of the occurrences that are charged with one, and the
+worst; *no owner* is the longest time without one. Each such time is charged to one fault alone: the
+first that began in it, else the last before it. Where all partitions were silent already, a fault
+is charged with nothing ("-"). Faults overlap, and the machine's own slowness is in it too: a
+process or a JVM that starts beside the group.
 """
 
 _COUNTS: Final = {
@@ -49,19 +66,30 @@ _COUNTS: Final = {
     "overlaps": "**two owners**",
     "strays": "**without owning it**",
     "late": "**late records**",
-    "in_hand": "late records that stops allow for",
+    "in_hand": "records that were in hand at a stop",
+    "longest_ownerless": "longest without an owner, s",
+    "ownerless_too_long": "**without an owner for too long**",
+    "longest_silence": "longest silence, s",
+    "silent_too_long": "**silent for too long**",
+    "miscommitted": "**wrong offsets**",
     "copied": "copied, as read_committed sees it",
     "copied_twice": "**copied twice**",
     "never_copied": "**never copied**",
 }
 _IN_TRANSACTIONS: Final = ("copied", "copied_twice", "never_copied")
-_MEANINGLESS_THERE: Final = ("lost", "processed", "repeated")
-"""Of a killed member's last transaction the journal does not know: the output is what counts."""
+_MEANINGLESS_THERE: Final = ("lost", "late", "in_hand", "processed", "repeated")
+"""A transaction's records are journalled once its commit is answered, if its member lives then: the
+output is what counts."""
 
 
 def report(results: Sequence[Mapping[str, Any]]) -> str:
     """The whole document, from what `run.py` wrote."""
-    parts = [_INTRODUCTION, *(section for r in results for section in _sections(r))]
+    introduction = _INTRODUCTION.format(
+        machine=MACHINE.total_seconds(),
+        reconnect=RECONNECT.total_seconds(),
+        busy=LONGEST_TRANSACTION.total_seconds(),
+    )
+    parts = [introduction, *(section for r in results for section in _sections(r))]
     return "\n".join(parts) + "\n"
 
 
@@ -81,8 +109,13 @@ def _sections(result: Mapping[str, Any]) -> Iterator[str]:
             f"- {text}" for text in result["failed"]
         )
     yield "\n".join(
-        ["| fault | count | silent, median s | worst s |", "|---|---|---|---|", *_by_fault(result)]
+        [
+            "| fault | count | silent, median s | worst s | no owner, worst s |",
+            "|---|---|---|---|---|",
+            *_by_fault(result["faults"]),
+        ]
     )
+    yield _failovers(result["faults"])
 
 
 def _counted(result: Mapping[str, Any]) -> Iterator[str]:
@@ -90,15 +123,44 @@ def _counted(result: Mapping[str, Any]) -> Iterator[str]:
     left_out = _MEANINGLESS_THERE if transactions else _IN_TRANSACTIONS
     for key, text in _COUNTS.items():
         if key not in left_out:
-            value = result[key]
-            yield f"| {text} | {len(value) if isinstance(value, list) else value} |"
+            yield f"| {text} | {_cell(result, key)} |"
 
 
-def _by_fault(result: Mapping[str, Any]) -> Iterator[str]:
-    for name in FAULTS:
-        gaps = [f["silent"] for f in result["faults"] if f["name"] == name]
-        if gaps:
-            yield f"| {name} | {len(gaps)} | {statistics.median(gaps):.2f} | {max(gaps):.2f} |"
+def _cell(result: Mapping[str, Any], key: str) -> str:
+    value = result[key]
+    if key == "miscommitted" and result["committed"] is None:
+        return "not looked at"
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    return str(len(value) if isinstance(value, list) else value)
+
+
+def _by_fault(faults: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for name in dict.fromkeys([*FAULTS, *(f["name"] for f in faults)]):  # names of old come last
+        these = [f for f in faults if f["name"] == name]
+        if these:
+            silent = [f["silent"] for f in these if f["silent"] is not None]
+            alone = [f["ownerless"] for f in these if f["ownerless"] is not None]
+            median = f"{statistics.median(silent):.2f}" if silent else "-"
+            yield f"| {name} | {len(these)} | {median} | {_worst(silent)} | {_worst(alone)} |"
+
+
+def _worst(seconds: Sequence[float]) -> str:
+    return f"{max(seconds):.2f}" if seconds else "-"
+
+
+def _failovers(faults: Sequence[Mapping[str, Any]]) -> str:
+    """How often it was a broker with an office that went down."""
+    asked = [f["roles"] for f in faults if f["roles"] is not None]
+    if not asked:
+        return "\nWhich brokers were controller or coordinator was not recorded.\n"
+    controllers, coordinators = (
+        sum(role in roles for roles in asked) for role in ("controller", "coordinator")
+    )
+    return (
+        f"\nOf the {len(asked)} faults that took brokers down, {controllers} took the active"
+        f" controller and {coordinators} the group's coordinator.\n"
+    )
 
 
 if __name__ == "__main__":

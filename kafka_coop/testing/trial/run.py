@@ -6,16 +6,16 @@
     $run --faults 30 --minutes 2 --members 6 --transactions --result exactly-once.json
 
 Three brokers from their jars, each behind a proxy; members of ours, each a process, under load.
-Ends with status 1 where a partition had two owners, a record was lost, or (with --transactions)
-the output differs from the input. `report.py` makes docs/RELIABILITY.md of the results.
+Ends with status 1 where a partition had two owners, or none for too long, a record was lost, the
+group's offsets are wrong, (with --transactions) the output differs from the input, or fewer faults
+came than were planned. `judge_again.py` judges the journals anew. `report.py` makes
+docs/RELIABILITY.md of the results.
 """
 
 from __future__ import annotations
 
 import argparse
-import bisect
 import heapq
-import itertools
 import json
 import random
 import signal
@@ -24,99 +24,26 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from confluent_kafka import Consumer, TopicPartition
 
 from kafka_coop.testing.cluster import KafkaCluster, wait_until
 from kafka_coop.testing.local import LocalKafka
+from kafka_coop.testing.trial.assess import assess
 from kafka_coop.testing.trial.crew import Crew
-from kafka_coop.testing.trial.faults import FAULTS, Arena, draw
-from kafka_coop.testing.trial.journal import Event
+from kafka_coop.testing.trial.faults import FAULTS, Arena, Started, draw
 from kafka_coop.testing.trial.load import Load
-from kafka_coop.testing.trial.verdict import judge
+from kafka_coop.testing.trial.outcome import NANO, Injected, Plan, Result
 
 _LOOK: Final = 0.5
 _PATIENCE: Final = timedelta(minutes=5)
 _SETTLING: Final = timedelta(minutes=4)
-_NANO: Final = 1_000_000_000
 SAFE: Final = {"min.insync.replicas": "2", "transaction.state.log.min.isr": "2"}
 """What a broker acknowledged must be on two: one of three may die at any time."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What is to be done.
-
-    Attributes:
-        faults: How many, in that time; fewer where they take longer than half as much again.
-        only: Names of `FAULTS`; empty: all.
-        rate: Records a second.
-    """
-
-    faults: int
-    lasting: timedelta
-    members: int
-    seed: int = 1
-    partitions: int = 24
-    rate: int = 200
-    session: timedelta = timedelta(seconds=6)
-    transactions: bool = False
-    only: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Injected:
-    """A fault that was.
-
-    Attributes:
-        at: Monotonic nanoseconds.
-        silent: The longest time between two records of one partition, in seconds.
-    """
-
-    at: int
-    name: str
-    what: str
-    silent: float = 0.0
-
-
-@dataclass(slots=True, kw_only=True)
-class Result:
-    """What became of it."""
-
-    plan: dict[str, Any]
-    faults: list[Injected] = field(default_factory=list)
-    processes: int = 0
-    produced: int = 0
-    processed: int = 0
-    repeated: int = 0
-    handovers: int = 0
-    lost: int = 0
-    overlaps: list[str] = field(default_factory=list)
-    strays: int = 0
-    late: int = 0
-    in_hand: int = 0
-    """How many late records a stop may explain: one that was in hand each time."""
-    copied: int | None = None
-    copied_twice: int | None = None
-    never_copied: int | None = None
-    failed: list[str] = field(default_factory=list)
-
-    @property
-    def sound(self) -> bool:
-        """One owner at a time, nothing lost; with transactions: nothing twice."""
-        return not (
-            self.failed
-            or self.overlaps
-            or self.strays
-            or self.lost
-            or self.late > self.in_hand
-            or self.copied_twice
-            or self.never_copied
-        )
 
 
 def run(
@@ -133,9 +60,7 @@ def run(
     Raises:
         TimeoutError: The group did not settle afterwards. What is in `folder` says more.
     """
-    result = Result(
-        plan={**asdict(plan), "lasting": str(plan.lasting), "session": str(plan.session)}
-    )
+    result = Result(plan=plan.to_dict())
     topic = f"trial-{time.time_ns()}"
     output = f"{topic}-out" if plan.transactions else ""
     kafka.create_topic(topic, partitions=plan.partitions, replication_factor=3)
@@ -162,37 +87,43 @@ def run(
         for _ in range(plan.members):
             arena.recruit()
         _until_whole(arena)
-        injected = _torment(plan, arena, result, say)
+        _torment(plan, arena, result, say)
         say("settling")
         _until_whole(arena)
         load.stop()  # raises where the brokers did not take it all
-        ends = kafka.end_offsets(topic)
+        result.ends = kafka.end_offsets(topic)
         if output:
-            _compare(kafka, output, ends, result)
+            _compare(kafka, output, result.ends, result)
         else:
-            _until_read(arena, ends)
+            _until_read(arena, result.ends)
         _mourn(arena, result)
         # One whose transaction is in doubt ends with a failure: then the output is judged.
         crew.close_all(may_fail=bool(output))
-        _judge(arena, ends, injected, result)
+        result.killed, result.committed = dict(crew.killed), _committed(arena, result.ends)
+        assess(result, crew.journals())
     return result
 
 
 class _Ends:
-    """Faults under way, each with the moment at which it is over."""
+    """Faults under way, each with the moment at which it, or a part of it, is over."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Callable[[], object]]] = []
-        self._numbers = itertools.count()
+        self.over: dict[int, int] = {}
+        self._heap: list[tuple[float, int, Started]] = []
 
-    def add(self, moment: float, end: Callable[[], object]) -> None:
-        heapq.heappush(self._heap, (moment, next(self._numbers), end))
+    def add(self, began: float, number: int, started: Started) -> None:
+        """Adds the fault of that number, unlike any other under way."""
+        heapq.heappush(self._heap, (began + started.ends.total_seconds(), number, started))
 
     def until(self, moment: float) -> None:
         """Ends, each in its time, those that are over by then."""
         while self._heap and self._heap[0][0] <= max(moment, time.monotonic()):
             _wait_until(self._heap[0][0])
-            heapq.heappop(self._heap)[2]()
+            _, number, started = heapq.heappop(self._heap)
+            if (rest := started.end()) is not None:
+                self.add(time.monotonic(), number, rest)
+            else:
+                self.over[number] = time.monotonic_ns()
         _wait_until(moment)
 
     def all(self) -> None:
@@ -204,17 +135,15 @@ class _Ends:
             self.until(self._heap[0][0])
 
 
-def _torment(
-    plan: Plan, arena: Arena, result: Result, say: Callable[[str], object]
-) -> list[Injected]:
+def _torment(plan: Plan, arena: Arena, result: Result, say: Callable[[str], object]) -> None:
     pace = plan.lasting.total_seconds() / plan.faults
     began, ends = time.monotonic(), _Ends()
     injected: list[Injected] = []
     # A machine that is too slow for the pace suffers fewer, rather than for hours.
-    last = began + 1.5 * plan.lasting.total_seconds()
+    last, earliest = began + 1.5 * plan.lasting.total_seconds(), began
     try:
         while len(injected) < plan.faults and time.monotonic() < last:
-            ends.until(began + len(injected) * pace)
+            ends.until(max(began + len(injected) * pace, earliest))
             for _ in _mourn(arena, result):
                 arena.recruit()
             at = time.monotonic_ns()
@@ -222,12 +151,25 @@ def _torment(
                 began += pace  # nothing can be had now: everything else is later
                 continue
             name, started = drawn
-            injected.append(Injected(at=at, name=name, what=started.what))
+            ends.add(at / NANO, len(injected), started)
+            injected.append(_entry(at, name, started))
             say(f"{len(injected)} {name}: {started.what}")
-            ends.add(at / _NANO + started.ends.total_seconds(), started.end)
+            # What a broker's slow start has held up comes after it, but not all at once.
+            earliest = time.monotonic() + pace / 2
     finally:
         ends.all()
-    return injected
+    result.faults = [replace(f, until=ends.over[number]) for number, f in enumerate(injected)]
+
+
+def _entry(at: int, name: str, started: Started) -> Injected:
+    return Injected(
+        at=at,
+        name=name,
+        what=started.what,
+        lasting=started.ends.total_seconds(),
+        member=started.member,
+        roles=started.roles,
+    )
 
 
 def _wait_until(moment: float) -> None:
@@ -309,48 +251,13 @@ def _compare(kafka: KafkaCluster, output: str, ends: Mapping[int, int], result: 
     result.never_copied = len(wanted - seen.keys())
 
 
-def _judge(
-    arena: Arena, ends: Mapping[int, int], injected: Sequence[Injected], result: Result
-) -> None:
-    journals = arena.crew.journals()
-    verdict = judge(journals, ends, killed=arena.crew.killed)
-    result.processes = len(journals)
-    result.produced, result.processed = verdict.produced, verdict.processed
-    result.repeated, result.handovers = verdict.repeated, verdict.handovers
-    result.overlaps = [str(o) for o in verdict.overlaps]
-    result.strays, result.late = len(verdict.strays), len(verdict.late)
-    result.in_hand = sum("paused" in fault.name for fault in injected)
-    # With transactions a kill between commit and journal leaves no line: the output is judged.
-    result.lost = 0 if arena.output else len(verdict.lost)
-    result.faults = blame(injected, silences(journals))
-
-
-def silences(journals: Mapping[str, Sequence[Event]]) -> list[tuple[int, int]]:
-    """The times between two records of a partition, whoever processed them: from and until."""
-    lines: dict[int, list[int]] = {}
-    for events in journals.values():
-        for event in events:
-            if event.kind == "R":
-                lines.setdefault(event.partitions[0], []).append(event.at)
-    return [pair for line in lines.values() for pair in itertools.pairwise(sorted(line))]
-
-
-def blame(faults: Sequence[Injected], gaps: Sequence[tuple[int, int]]) -> list[Injected]:
-    """The faults, each with the longest silence that began at it or after it.
-
-    A silence is blamed on the first fault within it, else on the last before it.
-    """
-    moments = [fault.at for fault in faults]
-    longest = [0] * len(faults)
-    for start, end in gaps:
-        at = bisect.bisect_left(moments, start)
-        if at == len(moments) or moments[at] >= end:
-            at -= 1
-        if at >= 0:
-            longest[at] = max(longest[at], end - start)
-    return [
-        replace(fault, silent=worst / _NANO) for fault, worst in zip(faults, longest, strict=True)
-    ]
+def _committed(arena: Arena, ends: Mapping[int, int]) -> dict[int, int]:
+    """The group's offsets."""
+    asked = [TopicPartition(arena.crew.topic, partition) for partition in ends]
+    settings = {"bootstrap.servers": arena.kafka.admin_servers, "group.id": arena.crew.group}
+    with Consumer(settings) as reader:
+        found = reader.committed(asked, timeout=_PATIENCE.total_seconds())
+    return {where.partition: where.offset for where in found}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -384,12 +291,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             LocalKafka(brokers=3, proxied=True, properties=SAFE, start_timeout=_PATIENCE)
         )
         result = run(plan, folder, kafka, lambda text: sys.stderr.write(f"{text}\n"))
-    text = json.dumps(asdict(result), indent=1)
     if given.result:
-        given.result.write_text(text + "\n")
-    summary = {k: v for k, v in asdict(result).items() if k != "faults"}
-    sys.stdout.write(json.dumps(summary, indent=1) + "\n")
-    return 0 if result.sound else 1
+        given.result.write_text(result.to_json() + "\n")
+    sys.stdout.write(result.summary() + "\n")
+    return 0 if result.sound and result.complete else 1
 
 
 if __name__ == "__main__":

@@ -56,6 +56,18 @@ class Overlap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """A process that was stopped for so long that its member may have been evicted.
+
+    Attributes:
+        until: When it went on, at the earliest: monotonic nanoseconds.
+    """
+
+    member: str
+    until: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """What the journals prove.
 
@@ -65,6 +77,9 @@ class Verdict:
             callbacks had told it.
         late: Records processed after another member had processed a later offset of the same
             partition and before it gave the partition up: a zombie's work.
+        in_hand: Those of them that no client can help: a process was stopped between poll's return
+            and the journal. That is what it writes first when it goes on, one record, or with
+            transactions one batch; whatever else it writes is late.
         lost: (partition, offset) of every record that nobody processed.
         produced, processed: How many there were, and how many were processed at least once.
         repeated: How many times a record was processed beyond the first.
@@ -74,6 +89,7 @@ class Verdict:
     overlaps: tuple[Overlap, ...]
     strays: tuple[tuple[str, Event], ...]
     late: tuple[tuple[str, Event], ...]
+    in_hand: tuple[tuple[str, Event], ...]
     lost: tuple[tuple[int, int], ...]
     produced: int
     processed: int
@@ -99,6 +115,7 @@ def judge(
     end_offsets: Mapping[int, int],
     *,
     killed: Mapping[str, int] | None = None,
+    stops: Sequence[Stop] = (),
 ) -> Verdict:
     """Judges a trial.
 
@@ -106,6 +123,7 @@ def judge(
         journals: Each member's events, in its order.
         end_offsets: For each partition, how many records were produced to it.
         killed: When members were killed, monotonic nanoseconds.
+        stops: Which members were stopped, for about a session or longer.
     """
     held = [t for name, events in journals.items() for t in tenures(name, events, killed or {})]
     counts: dict[tuple[int, int], int] = {}
@@ -115,10 +133,12 @@ def judge(
                 place = (event.partitions[0], event.offset)
                 counts[place] = counts.get(place, 0) + 1
     wanted = {(p, o) for p, end in end_offsets.items() for o in range(end)}
+    late, in_hand = _late(journals), _in_hand(journals, stops)
     return Verdict(
         overlaps=tuple(_overlaps(held)),
         strays=tuple((n, e) for n, events in journals.items() for e in _strays(events)),
-        late=tuple(_late(journals)),
+        late=tuple((n, e) for n, e in late if (n, e.at) not in in_hand),
+        in_hand=tuple((n, e) for n, e in late if (n, e.at) in in_hand),
         lost=tuple(sorted(wanted - counts.keys())),
         produced=len(wanted),
         processed=len(wanted & counts.keys()),
@@ -242,4 +262,46 @@ def _late(journals: Mapping[str, Sequence[Event]]) -> list[tuple[str, Event]]:
                 found.append((name, event))
             elif begun > newest:
                 newest, owner = begun, name
+    return found
+
+
+def _in_hand(
+    journals: Mapping[str, Sequence[Event]], stops: Sequence[Stop]
+) -> set[tuple[str, int]]:
+    """Each stopped member's first moment with records after its stop."""
+    found = set()
+    for stop in stops:
+        records = (e.at for e in journals.get(stop.member, ()) if e.kind == "R")
+        if (first := next((at for at in records if at >= stop.until), None)) is not None:
+            found.add((stop.member, first))
+    return found
+
+
+def prefixes(journals: Mapping[str, Sequence[Event]]) -> dict[int, int]:
+    """For each partition the first offset that nobody processed."""
+    seen: dict[int, set[int]] = {}
+    for events in journals.values():
+        for event in events:
+            if event.kind == "R":
+                seen.setdefault(event.partitions[0], set()).add(event.offset)
+    return {p: next(o for o in itertools.count() if o not in s) for p, s in seen.items()}
+
+
+def miscommitted(
+    committed: Mapping[int, int], ends: Mapping[int, int], processed: Mapping[int, int]
+) -> list[str]:
+    """Offsets of the group that are not what they must be once all have closed in order.
+
+    Args:
+        committed: The group's offsets.
+        ends: For each partition, how many records were produced to it.
+        processed: For each partition the first offset that nobody processed.
+    """
+    found = []
+    for partition, end in sorted(ends.items()):
+        offset, done = max(committed.get(partition, 0), 0), processed.get(partition, 0)
+        if offset > done:
+            found.append(f"partition {partition}: {offset} committed, processed up to {done}")
+        elif offset != end:
+            found.append(f"partition {partition}: {offset} committed of {end}")
     return found

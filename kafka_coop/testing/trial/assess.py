@@ -1,0 +1,79 @@
+"""The verdict on a run: from its journals and what its result has recorded. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Final
+
+from kafka_coop.testing.trial.journal import Event
+from kafka_coop.testing.trial.liveness import (
+    MACHINE,
+    RECONNECT,
+    Wait,
+    blame,
+    ownerless,
+    silences,
+    too_long,
+)
+from kafka_coop.testing.trial.member import LONGEST_TRANSACTION
+from kafka_coop.testing.trial.outcome import KILL, NANO, Injected, Result
+from kafka_coop.testing.trial.verdict import Stop, judge, miscommitted, prefixes, tenures
+
+_FOR_LONG: Final = ("member paused at the session's edge", "member paused beyond its session")
+
+
+def assess(result: Result, journals: Mapping[str, Sequence[Event]]) -> None:
+    """Fills in what the judge finds. A verdict that is there already is written over."""
+    verdict = judge(journals, result.ends, killed=result.killed, stops=stops(result.faults))
+    result.processes = len(journals)
+    result.produced, result.processed = verdict.produced, verdict.processed
+    result.repeated, result.handovers = verdict.repeated, verdict.handovers
+    result.overlaps = [str(o) for o in verdict.overlaps]
+    result.strays = len(verdict.strays)
+    result.late, result.in_hand = len(verdict.late), len(verdict.in_hand)
+    result.lost = len(verdict.lost)
+    transactions = bool(result.plan["transactions"])
+    if transactions:
+        # A kill between commit and journal leaves no line, and a commit's answer that comes late
+        # one that is late: the output is judged.
+        result.late = result.in_hand = result.lost = 0
+    if result.committed is not None:
+        processed = result.ends if transactions else prefixes(journals)
+        result.miscommitted = miscommitted(result.committed, result.ends, processed)
+    _assess_waits(result, journals)
+
+
+def _assess_waits(result: Result, journals: Mapping[str, Sequence[Event]]) -> None:
+    # The fault came first, the end of the process a moment later: the wait is the fault's.
+    killed = result.killed | {f.member: f.at for f in result.faults if f.name == KILL}
+    held = [t for name, events in journals.items() for t in tenures(name, events, killed)]
+    without, quiet = ownerless(held, result.born()), silences(journals, result.born())
+    limits = (result.faults, result.session)
+    slack = MACHINE + (LONGEST_TRANSACTION if result.plan["transactions"] else timedelta(0))
+    result.longest_ownerless, result.longest_silence = _longest(without), _longest(quiet)
+    result.ownerless_too_long = too_long(without, *limits, slack)
+    result.silent_too_long = too_long(quiet, *limits, slack + RECONNECT)
+    result.faults = [
+        replace(fault, silent=silent, ownerless=nobodys)
+        for fault, silent, nobodys in zip(
+            result.faults,
+            blame(result.faults, quiet),
+            blame(result.faults, without),
+            strict=True,
+        )
+    ]
+
+
+def _longest(waits: Sequence[Wait]) -> float:
+    return max((wait.lasting for wait in waits), default=0) / NANO
+
+
+def stops(faults: Sequence[Injected]) -> list[Stop]:
+    """Those at the session's edge or beyond: only then can somebody else have begun meanwhile."""
+    return [
+        Stop(member=fault.member, until=fault.at + int(fault.lasting * NANO))
+        for fault in faults
+        if fault.name in _FOR_LONG
+    ]

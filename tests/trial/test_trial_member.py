@@ -1,0 +1,67 @@
+"""A trial's member does as it is told, and never hangs for good."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from kafka_coop.testing import EmbeddedKafka
+from kafka_coop.testing.cluster import wait_until
+from kafka_coop.testing.trial.crew import Crew
+
+PATIENCE = timedelta(seconds=90)
+SHORT = {"session.timeout.ms": 1100}  # the embedded broker collects members for all but 1 s of it
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("drain", [False, True], ids=["leaves", "drains"])
+def test_a_member_leaves_at_once_or_is_relieved_in_a_round(tmp_path: Path, drain: bool) -> None:
+    topic = f"told-{time.time_ns()}"
+    with (
+        EmbeddedKafka() as kafka,
+        Crew(kafka.bootstrap_servers, topic, topic, tmp_path, SHORT) as crew,
+    ):
+        kafka.create_topic(topic, partitions=4)
+        crew.start("a", "ours")
+        crew.start("b", "ours")
+        wait_until(
+            lambda: {len(crew.owned("a")), len(crew.owned("b"))} == {2}, "two members", PATIENCE
+        )
+        before = crew.generation()
+        crew.ask_to_leave("a", drain=drain)
+        crew.close("a")
+        wait_until(lambda: len(crew.owned("b")) == 4, "b has all", PATIENCE)
+        given_up = [e.generation for e in crew.events("a") if e.kind == "V" and e.partitions]
+        assert (given_up[-1] > before) == drain
+        assert crew.events("a")[-1].kind == "X"
+        crew.close("b")
+
+
+def test_a_transaction_that_hangs_ends_its_process() -> None:
+    script = textwrap.dedent("""
+        import threading
+        from types import SimpleNamespace
+        from kafka_coop.testing.trial import member
+
+        class Stuck:
+            def send_offsets_to_transaction(self, *_):
+                threading.Event().wait()
+
+        member._STUCK_SECONDS = 0.1
+        job = SimpleNamespace(bootstrap="", group="", name="", output="")
+        consumer = SimpleNamespace(
+            assignment=list, position=list, consumer_group_metadata=bytes
+        )
+        member._Copier(job, consumer)._send_offsets(Stuck())
+    """)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert "send_offsets_to_transaction" in done.stderr, "its last words say where"

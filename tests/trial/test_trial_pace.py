@@ -1,0 +1,124 @@
+"""When faults come and end, by a clock that only sleeping moves; where the brokers keep a group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kafka_coop.testing.trial import run
+from kafka_coop.testing.trial.faults import Started, place_of
+from kafka_coop.testing.trial.outcome import NANO, Injected, Plan, Result
+
+PLAN = Plan(faults=10, lasting=timedelta(seconds=40), members=3)
+PACE = 4.0
+
+
+class Clock:
+    """Stands in for the module `time`."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def monotonic_ns(self) -> int:
+        return round(self.now * NANO)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(run, "time", clock)
+    return clock
+
+
+@pytest.fixture
+def torment(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Injected]]:
+    """Runs the plan; the faults are those that a function makes."""
+
+    def go(draw: Callable[[], Started | None]) -> list[Injected]:
+        def drawn(*_: Any) -> tuple[str, Started] | None:
+            started = draw()
+            return None if started is None else ("f", started)
+
+        monkeypatch.setattr(run, "draw", drawn)
+        arena: Any = SimpleNamespace(crew=SimpleNamespace(deserters=list), output="")
+        result = Result(plan=PLAN.to_dict())
+        run._torment(PLAN, arena, result, lambda _: None)
+        return result.faults
+
+    return go
+
+
+def seconds(faults: list[Injected]) -> list[float]:
+    return [f.at / NANO for f in faults]
+
+
+@pytest.mark.usefixtures("clock")
+def test_faults_come_at_their_pace(torment: Callable[..., list[Injected]]) -> None:
+    faults = torment(lambda: Started(what="", ends=timedelta(seconds=1), member="m1"))
+    assert seconds(faults) == [PACE * n for n in range(10)]
+    assert [f.until for f in faults] == [f.at + NANO for f in faults]
+    assert {(f.member, f.lasting) for f in faults} == {("m1", 1.0)}
+
+
+def test_what_a_slow_fault_held_up_comes_after_it_but_not_all_at_once(
+    clock: Clock, torment: Callable[..., list[Injected]]
+) -> None:
+    def slow() -> Started:
+        if not clock.now:
+            clock.sleep(11)
+        return Started(what="")
+
+    moments = seconds(torment(slow))
+    assert moments[:6] == [0, 13, 15, 17, 19, 21]
+    assert moments[-1] == PACE * 9, "and the pace is made up for"
+
+
+def test_a_fault_in_parts_ends_with_its_last(
+    clock: Clock, torment: Callable[..., list[Injected]]
+) -> None:
+    done: list[float] = []
+
+    def part(left: int) -> Started:
+        def end() -> Started | None:
+            done.append(clock.now)
+            clock.sleep(0.5)
+            return part(left - 1) if left > 1 else None
+
+        return Started(what="", ends=timedelta(seconds=2), end=end)
+
+    faults = torment(lambda: part(3) if not clock.now else Started(what=""))
+    assert done == [2, 4.5, 7]
+    assert faults[0].until == round(7.5 * NANO)
+    assert seconds(faults)[:4] == [0, 4, 8, 12]
+
+
+def test_a_machine_too_slow_for_the_pace_suffers_fewer(
+    clock: Clock, torment: Callable[..., list[Injected]]
+) -> None:
+    def slow() -> Started:
+        clock.sleep(10)
+        return Started(what="")
+
+    assert seconds(torment(slow)) == [0, 12, 24, 36, 48, 60]
+
+
+@pytest.mark.usefixtures("clock")
+def test_where_no_fault_can_be_had_there_is_none(torment: Callable[..., list[Injected]]) -> None:
+    assert torment(lambda: None) == []
+
+
+def test_a_group_is_kept_where_javas_hash_says() -> None:
+    assert place_of("hello", 50) == 99162322 % 50
+    assert place_of("hello world", 50) == 1794106052 % 50
+    assert place_of("zzzzzz", 50) == 685785664 % 50, "its hash is negative"
+    assert place_of("polygenelubricants", 50) == 0, "its hash is the int without a positive"

@@ -1,0 +1,151 @@
+"""What a run writes is read again, judged anew, and told in the report."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_coop.testing.trial import judge_again
+from kafka_coop.testing.trial.outcome import NANO, Injected, Plan, Result
+from kafka_coop.testing.trial.report import report
+
+PLAN = Plan(faults=2, lasting=timedelta(minutes=2), members=3, partitions=4, rate=5)
+
+
+def test_a_result_is_read_back() -> None:
+    fault = Injected(at=1, name="broker killed", what="", roles=("controller",), silent=1.5)
+    result = Result(plan=PLAN.to_dict(), faults=[fault, fault], ends={3: 4}, committed={3: 4})
+    again = Result.from_dict(json.loads(result.to_json()))
+    assert again == result
+    assert again.session == PLAN.session
+    assert again.complete
+    assert not replace(again, faults=[fault]).complete
+    assert "ends" not in json.loads(result.summary())
+
+
+def test_a_widened_topic_tells_when_its_partitions_came() -> None:
+    faults = [Injected(at=7, name="topic grown", what="the topic has 5 partitions")]
+    assert Result(plan=PLAN.to_dict(), faults=faults).born() == {4: 7}
+
+
+OF_OLD: dict[str, Any] = {
+    "plan": {**PLAN.to_dict(), "faults": 4},
+    "faults": [
+        {"at": 1 * NANO, "name": "member killed", "what": "m1 killed, m3 started", "silent": 0.0},
+        {"at": 3 * NANO, "name": "broker restarted", "what": "broker 2 restarted", "silent": 0.0},
+        {
+            "at": 4 * NANO,
+            "name": "member paused beyond its session",
+            "what": "m2 stopped for 8.0 s",
+            "silent": 0.0,
+        },
+        {
+            "at": 9 * NANO,
+            "name": "leaders and coordinator moved",
+            "what": "preferred leaders elected",
+            "silent": 0.0,
+        },
+    ],
+    "produced": 3,
+    "in_hand": 9,
+    "late": 0,
+    "failed": [],
+}
+
+
+def lines(*told: str) -> str:
+    """``R 2 0 7``: in second 2 record 7 of partition 0."""
+    words = [line.split(" ", 2) for line in told]
+    return "".join(f"{w[0]} {int(w[1]) * NANO} {' '.join(w[2:])}\n" for w in words)
+
+
+@pytest.fixture
+def run_of_old(tmp_path: Path) -> Path:
+    tmp_path.joinpath("m1.journal").write_text(lines("S 0", "A 0 1 0", "R 0 0 0"))
+    zombie = lines("S 0", "A 0 1 1", "R 13 1 0", "L 14 1 1", "X 15")
+    tmp_path.joinpath("m2.journal").write_text(zombie)
+    heir = lines("S 0", "A 7 2 0", "A 10 3 1", "R 7 0 1", "R 11 1 0", "V 15 3 0,1", "X 15")
+    tmp_path.joinpath("m3.journal").write_text(heir)
+    tmp_path.joinpath("old.json").write_text(json.dumps(OF_OLD))
+    return tmp_path
+
+
+def again(folder: Path, *more: str) -> int:
+    given = ["--journals", str(folder), "--result", str(folder / "old.json")]
+    return judge_again.main([*given, "--out", str(folder / "new.json"), *more])
+
+
+def test_a_run_of_old_is_judged_anew(run_of_old: Path) -> None:
+    assert again(run_of_old) == 0
+    new = Result.from_dict(json.loads((run_of_old / "new.json").read_text()))
+    assert new.ends == {0: 2, 1: 1}
+    assert new.killed == {"m1": 1 * NANO}
+    assert (new.late, new.in_hand, new.repeated, new.committed) == (0, 1, 1, None)
+    assert [f.member for f in new.faults] == ["m1", "", "m2", ""]
+    assert new.faults[1].until == 9 * NANO, "it served again before the next but one"
+    assert new.faults[2].until == pytest.approx(11.9 * NANO)
+    assert new.faults[3].name == "preferred leaders elected"
+    assert new.longest_ownerless == 6
+    assert (
+        judge_again.main(["--journals", str(run_of_old), "--result", str(run_of_old / "new.json")])
+        == 0
+    ), "and once more"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"produced": 4},
+        {"faults": OF_OLD["faults"][:2] + OF_OLD["faults"][3:]},
+        {"plan": {**OF_OLD["plan"], "faults": 5}},
+        {"failed": ["m9: bang"]},
+    ],
+    ids=["lost at the end", "a late record without a stop", "too few faults", "failed"],
+)
+def test_a_run_of_old_that_was_not_sound_fails(run_of_old: Path, change: dict[str, Any]) -> None:
+    (run_of_old / "old.json").write_text(json.dumps({**OF_OLD, **change}))
+    assert again(run_of_old) == 1
+
+
+def test_no_journals_no_verdict(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit):
+        judge_again.main(["--journals", str(tmp_path), "--result", "none"])
+
+
+def told(*faults: Injected, **more: Any) -> str:
+    result = Result(plan=PLAN.to_dict(), faults=[*faults], **more)
+    return report([json.loads(result.to_json())])
+
+
+def test_the_report_tells_what_was_and_what_was_lost() -> None:
+    faults = [
+        Injected(at=0, name="member killed", what="", silent=s, ownerless=2.5)
+        for s in (1.0, 3.0, None)
+    ]
+    text = told(*faults, lost=17, overlaps=["one"], failed=["m1: bang"], silent_too_long=["p"])
+    assert "| **lost** | 17 |" in text
+    assert "| **two owners** | 1 |" in text
+    assert "| **silent for too long** | 1 |" in text
+    assert "| **wrong offsets** | not looked at |" in text
+    assert "| member killed | 3 | 2.00 | 3.00 | 2.50 |" in text
+    assert "m1: bang" in text
+    assert "copied" not in text
+    assert "{" not in text, "the slacks are filled in"
+
+
+def test_the_report_says_when_a_fault_is_charged_with_nothing() -> None:
+    text = told(Injected(at=0, name="broker killed", what=""), committed={0: 1})
+    assert "| broker killed | 1 | - | - | - |" in text
+    assert "| **wrong offsets** | 0 |" in text
+    assert "was not recorded" in text
+
+
+def test_the_report_counts_who_went_down() -> None:
+    roles: list[tuple[str, ...] | None] = [("controller", "coordinator"), ("controller",), (), None]
+    text = told(*(Injected(at=0, name="broker killed", what="", roles=r) for r in roles))
+    assert "Of the 3 faults that took brokers down, 2 took the active controller and 1" in text
