@@ -49,7 +49,7 @@ _REASONS: tuple[tuple[str, Mapping[type[Event], tuple[State, ...]]], ...] = (
         {StepWithdrawn: (S.JOINING, *_ROUND)},
     ),
     (
-        "an aborted JoinGroup fails at once, before the next one is sent or an id is given back",
+        "an aborted JoinGroup is not answered; one that was, and is read after a stop, is rare",
         {JoinAnswered: (S.UNSUBSCRIBED, S.UNJOINED, *_ROUND, S.CLOSED)},
     ),
     (
