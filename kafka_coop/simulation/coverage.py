@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from kafka_coop.membership import events as ev
 from kafka_coop.membership.states import CELLS, EDGES, State
+from kafka_coop.simulation.unvisited import UNVISITED
 
 
 @dataclass(slots=True)
@@ -25,6 +26,11 @@ class Coverage:
         """Takes in what another run has visited."""
         self.cells |= other.cells
         self.edges |= other.edges
+
+    def unexplained(self) -> list[str]:
+        """Cells that were not visited, and of which `unvisited` does not say why."""
+        missed = CELLS.keys() - self.cells - UNVISITED.keys()
+        return _by_state((state, event.__name__) for state, event in missed)
 
     def report(self) -> list[str]:
         """How many were visited, and which were not; a line for each state with such."""

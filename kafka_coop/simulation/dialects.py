@@ -20,7 +20,14 @@ from kafka_coop.protocol.marks import split_marks
 from kafka_coop.protocol.messages import GroupSynced, JoinGroup, SyncGroup
 from kafka_coop.protocol.subscription import decode_subscription, encode_subscription
 from kafka_coop.protocol.user_data import Claim, encode_generation, encode_sticky
-from kafka_coop.types import NO_GENERATION, Generation, Partitions, Subscription
+from kafka_coop.types import (
+    NO_GENERATION,
+    NO_PARTITIONS,
+    Assignment,
+    Generation,
+    Partitions,
+    Subscription,
+)
 
 
 class UserData(enum.Enum):
@@ -32,11 +39,13 @@ class UserData(enum.Enum):
 
 
 class Malice(enum.Enum):
-    """What a hostile member sends instead of a subscription."""
+    """What a hostile member sends instead of a subscription, or as the leader of a plan."""
 
     GARBAGE = "bytes that are none"
     CUT_OFF = "a subscription's first half"
     EVERYTHING = "a claim on every partition, of a generation to come"
+    DOUBLE = "a plan that gives everything to everybody"
+    NOTHING = "a plan that gives nothing to anybody"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +83,15 @@ class Dialect:
         return replace(request, protocols=protocols)
 
     def sync(self, request: SyncGroup) -> SyncGroup:
-        """A leader's plan, without marks."""
-        return replace(
-            request, assignments={m: _unmarked(plan) for m, plan in request.assignments.items()}
-        )
+        """A leader's plan, without marks; of a hostile one, what it has instead."""
+        plan = {member: _unmarked(part) for member, part in request.assignments.items()}
+        if self.malice in (Malice.DOUBLE, Malice.NOTHING):
+            every = NO_PARTITIONS
+            if self.malice is Malice.DOUBLE:
+                for part in plan.values():
+                    every |= decode_assignment(part).partitions
+            plan = dict.fromkeys(plan, encode_assignment(Assignment(partitions=every)))
+        return replace(request, assignments=plan)
 
     def synced(self, answer: GroupSynced) -> GroupSynced:
         """What this kind of client reads in the answer: no marks."""
@@ -148,9 +162,11 @@ DIALECTS: Mapping[str, Dialect] = {
         Dialect(name="garbage", malice=Malice.GARBAGE),
         Dialect(name="cut-off", malice=Malice.CUT_OFF),
         Dialect(name="greedy", malice=Malice.EVERYTHING),
+        Dialect(name="doubling", malice=Malice.DOUBLE),
+        Dialect(name="withholding", malice=Malice.NOTHING),
     )
 }
-"""By name. The last three are nobody's: hostile members."""
+"""By name. The last five are nobody's: hostile members, and hostile leaders."""
 
 PEERS = ("java", "librdkafka", "kafka-python")
 HARMLESS = ("garbage", "cut-off")

@@ -1,6 +1,6 @@
 """The capacity planner: a group through a deploy, a loss, a scale-out, client by client.
 
-    python -m kafka_coop.simulation.run FILE [--out DIRECTORY] [--no-plot]
+    kafka-coop simulate run FILE [--out DIRECTORY] [--no-plot]
 
 Prints a table, and writes beside each other NAME.json (everything) and NAME.png (the timeline:
 one row a member, time across), NAME being the scenario file's.

@@ -7,6 +7,8 @@ from datetime import timedelta
 
 import pytest
 
+from kafka_coop.leader import lead
+from kafka_coop.protocol.assignment import decode_assignment
 from kafka_coop.protocol.marks import SubscriptionMarks, append_marks, split_marks
 from kafka_coop.protocol.messages import JoinGroup
 from kafka_coop.protocol.subscription import decode_subscription, encode_subscription
@@ -14,11 +16,12 @@ from kafka_coop.protocol.user_data import decode_claim
 from kafka_coop.simulation import faults as ft
 from kafka_coop.simulation.check import run
 from kafka_coop.simulation.dialects import DIALECTS, HARMLESS, PEERS
+from kafka_coop.simulation.invariants import InvariantViolated, Watcher
 from kafka_coop.simulation.schedule import random_scenario
 from kafka_coop.simulation.settling import settle
 from kafka_coop.simulation.user import UserHabits
 from kafka_coop.simulation.world import GROUP, MemberPlan, Scenario, Timing, World
-from kafka_coop.types import NO_PARTITIONS, Generation, MemberId, Partitions, Subscription
+from kafka_coop.types import NO_PARTITIONS, Cluster, Generation, MemberId, Partitions, Subscription
 
 OWNED = Partitions({"alpha": [0, 2]})
 RANGE, BOTH, COOPERATIVE = ("range",), ("range", "cooperative-sticky"), ("cooperative-sticky",)
@@ -115,8 +118,11 @@ def zombie(client: str, seed: int) -> World:
     return world
 
 
-def test_a_peer_that_was_stopped_delivers_what_others_own_and_commits_none_of_it() -> None:
-    twice = [zombie("java", seed).watcher.delivered_twice for seed in range(12)]
+@pytest.mark.parametrize("client", PEERS)
+def test_a_peer_that_was_stopped_delivers_what_others_own_and_commits_none_of_it(
+    client: str,
+) -> None:
+    twice = [zombie(client, seed).watcher.delivered_twice for seed in range(6)]
     assert any(twice), "it holds no lease: invariant 1 ends with its session"
     assert max(twice) <= 2, "one poll each time: then it hears that it is out"
 
@@ -127,12 +133,110 @@ def test_ours_that_was_stopped_delivers_nothing_of_others() -> None:
     assert any(w.watcher.held_back_polls for w in worlds)
 
 
-@pytest.mark.parametrize("leader", ["greedy", ""])
-def test_a_greedy_member_holds_partitions_up_and_doubles_none(leader: str) -> None:
+def ended(*clients: str, seed: int = 1) -> tuple[str, World]:
+    """What is violated in a group whose first member leads, and how it ends."""
+    names = {f"m{number}": client for number, client in enumerate(clients)}
+    world = World(group(names, (3.0, ft.Enforce(member="m1")), seed=seed))
+    try:
+        world.run_until(world.scenario.quiet_at)
+        settle(world)
+    except InvariantViolated as found:
+        return found.invariant, world
+    return "", world
+
+
+def owned(world: World) -> dict[str, set[int]]:
+    return {
+        name: {partition.partition for partition in process.user.owned}
+        for name, process in world.processes.items()
+    }
+
+
+ALL = set(range(6))
+
+
+def test_fresh_claims_on_one_partition_beat_each_other_for_one_round() -> None:
+    """Java's, after a Sync it has missed: nobody has the partition until both have joined again."""
+    cluster = Cluster(partitions={"alpha": 2})
+    both = {"m0": claim([0], 5), "m1": claim([0, 1], 5)}
+    first = lead("cooperative-sticky", cluster, both)
+    assert list(first.withheld) == [("alpha", 0)]
+    assert first.follow_up
+    again = {"m0": claim([], 6), "m1": claim([1], 6)}
+    second = lead("cooperative-sticky", cluster, again)
+    assert not second.withheld
+    given = [decode_assignment(data).partitions for data in second.assignments.values()]
+    assert sorted(p for part in given for p in part) == [("alpha", 0), ("alpha", 1)]
+
+
+def claim(partitions: list[int], generation: int) -> bytes:
+    return encode_subscription(
+        Subscription(
+            topics=("alpha",),
+            owned=Partitions({"alpha": partitions}),
+            generation=Generation(generation),
+        )
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_claims_of_no_generation_cost_one_round_more_at_most(seed: int) -> None:
+    """kafka-python's, after an eviction."""
+    stop = (2.0, ft.Stall(member="m1", seconds=4.0))
+    generations = {}
+    for client in ("", "kafka-python"):
+        world = World(group({"m0": "", "m1": client}, stop, seed=seed))
+        world.run_until(6.5)
+        settle(world)
+        view = world.cluster.coordinator.group(GROUP)
+        assert view is not None
+        generations[client] = view.generation
+    assert generations["kafka-python"] <= generations[""] + 1
+
+
+@pytest.mark.parametrize("client", HARMLESS)
+def test_who_sends_no_subscription_gets_nothing(client: str) -> None:
+    violated, world = ended("", client, "")
+    assert not violated
+    assert owned(world)["m1"] == set()
+    assert owned(world)["m0"] | owned(world)["m2"] == ALL
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_greedy_leader_starves_the_others_and_doubles_nothing(seed: int) -> None:
     """What it claims is withheld from everybody else for as long as it does: 3 can't be kept."""
-    clients = {"m0": leader, "m1": "", "m2": "" if leader else "greedy"}
-    verdict = run(group(clients, (3.0, ft.Enforce(member="m1"))))
-    assert verdict.violated in {"", "3"}, verdict.text
+    violated, world = ended("greedy", "", "", seed=seed)
+    assert violated == "3"
+    assert owned(world)["m1"] == owned(world)["m2"] == set()
+
+
+def test_a_greedy_member_passes_for_the_owner_before_the_owner_hears_of_it() -> None:
+    """Claims of a generation to come beat the true ones: 1 can't be kept either."""
+    assert "1" in {ended("", "", "greedy", seed=seed)[0] for seed in range(3)}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_who_owned_what_a_greedy_member_claims_gives_it_up_in_that_round(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have and commit it for so long, and no longer: then it is as with a greedy leader."""
+    monkeypatch.setattr(Watcher, "_check_alone", lambda *_: None)
+    monkeypatch.setattr(Watcher, "_check_commit", lambda *_: None)
+    violated, world = ended("", "", "greedy", seed=seed)
+    assert violated == "3"
+    assert max(len(owners) for owners in world.watcher.owners.values()) == 1
+
+
+@pytest.mark.parametrize(("leader", "violated"), [("doubling", "1"), ("withholding", "3")])
+def test_members_take_a_hostile_leader_s_plan_on_trust(leader: str, violated: str) -> None:
+    """As in every client. The damage is the whole group's."""
+    found, world = ended(leader, "", "")
+    assert found == violated
+    if leader == "doubling":
+        doubled = [p for p, owners in world.watcher.owners.items() if len(owners) > 1]
+        assert doubled
+    else:
+        assert owned(world) == {"m0": set(), "m1": set(), "m2": set()}
 
 
 def bounced(clients: tuple[str, ...], *stages: tuple[str, ...], halfway: bool) -> World:

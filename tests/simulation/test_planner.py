@@ -287,3 +287,21 @@ def test_yaml_says_the_same(tmp_path: Path) -> None:
     yaml = pytest.importorskip("yaml")
     (tmp_path / "x.yaml").write_text(yaml.safe_dump(dict(SMALL)))
     assert load(tmp_path / "x.yaml") == Plan.model_validate(SMALL)
+
+
+SCENARIOS = sorted((Path(__file__).parents[2] / "examples" / "scenarios").iterdir())
+
+
+@pytest.mark.parametrize("file", SCENARIOS, ids=lambda file: str(file.name))
+def test_an_example_can_be_loaded(file: Path) -> None:
+    plan = load(file)
+    assert plan.members > 0
+    assert plan.steps
+
+
+def test_there_are_examples_of_each_step() -> None:
+    assert {step.do for file in SCENARIOS for step in load(file).steps} == {
+        "rolling-deploy",
+        "scale-out",
+        "zone-loss",
+    }

@@ -23,7 +23,7 @@ from coordinator_box import (
 )
 from integration_support import unique
 from real_group import KafkaBox
-from whole_group import BoxedStage, RealStage, Step
+from whole_group import BoxedStage, Play, RealStage
 
 from kafka_coop.protocol.messages import GroupJoined, GroupSynced
 from kafka_coop.simulation.group import RequestToken
@@ -448,27 +448,47 @@ def test_the_box_tells_kafkas_story(script: Script, kafka: LocalKafka) -> None:
     assert simulated.story == real.story
 
 
-STEPS: tuple[Step, ...] = (
-    ("start", "a"),
-    ("start", "b"),
-    ("start", "c"),
-    ("grow", "3"),
-    ("drain", "b"),
-    ("close", "b"),
-    ("crash", "c"),
-    ("start", "d"),
-    ("close", "a"),
-)
+PLAYS = {
+    "cooperative": Play(
+        steps=(
+            ("start", "a"),
+            ("start", "b"),
+            ("start", "c"),
+            ("grow", "3"),
+            ("drain", "b"),
+            ("close", "b"),
+            ("crash", "c"),
+            ("start", "d"),
+            ("close", "a"),
+        )
+    ),
+    "stalled beyond its session": Play(
+        steps=(("start", "a"), ("start", "b"), ("start", "c"), ("stall", "b"), ("close", "a"))
+    ),
+    "eager": Play(
+        strategy="range",
+        steps=(("start", "a"), ("start", "b"), ("grow", "3"), ("close", "a"), ("start", "c")),
+    ),
+    "static restart": Play(
+        static="bc",
+        steps=(("start", "a"), ("start", "b"), ("start", "c"), ("restart", "b"), ("close", "a")),
+    ),
+}
 
 
 @pytest.mark.timeout(600)
-def test_whole_members_live_the_same_story_in_the_box_and_on_kafka(kafka: LocalKafka) -> None:
+@pytest.mark.parametrize("name", PLAYS)
+def test_whole_members_live_the_same_story_in_the_box_and_on_kafka(
+    name: str, kafka: LocalKafka
+) -> None:
     """Generations, assignments and callbacks, one after the other."""
-    topic = unique("whole")
-    box = BoxedStage(topic, 6, "abcd")
-    with RealStage(kafka, topic, 6, unique("group")) as real:
-        for step in STEPS:
+    play, topic = PLAYS[name], unique("whole")
+    box = BoxedStage(topic, 6, play)
+    with RealStage(kafka, topic, 6, unique("group"), play) as real:
+        for step in play.steps:
             expected = box.play(step)
             assert (step, real.play(step, expected)) == (step, expected)
         real.until_told(box.told)
         assert real.told == box.told
+    if name == "stalled beyond its session":
+        assert "lost" in {kind for kind, _ in box.told["b"].callbacks}

@@ -9,8 +9,9 @@ order of these.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Literal, Self, TypeAlias
 
@@ -31,8 +32,37 @@ from kafka_coop.types import Partitions
 SESSION, HEARTBEAT, METADATA_MAX_AGE = 10.0, 0.2, 0.3
 """Seconds, in both. A process of a busy machine may stand still for some of them."""
 
-Step: TypeAlias = tuple[Literal["start", "drain", "close", "crash", "grow"], str]
+STALL = 1.5 * SESSION
+"""How long a stalled process stands still: the others have taken over when it goes on."""
+
+Step: TypeAlias = tuple[
+    Literal["start", "drain", "close", "crash", "grow", "restart", "stall"], str
+]
 """What happens, and to whom; ``grow``: by how many partitions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Play:
+    """What happens, one step after the other, in a group of a kind.
+
+    Attributes:
+        static: Who has a ``group.instance.id``: itself.
+    """
+
+    steps: tuple[Step, ...]
+    strategy: str = "cooperative-sticky"
+    static: str = ""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Everyone who starts."""
+        return frozenset(name for what, name in self.steps if what == "start")
+
+
+def _former(name: str) -> str:
+    """What the process before the restart is called."""
+    return f"{name} before"
+
 
 _KINDS: Mapping[type[ef.Action], Kind] = {
     ef.CallAssigned: "assigned",
@@ -105,15 +135,22 @@ class _Listening(Watcher):
 class BoxedStage:
     """The box."""
 
-    def __init__(self, topic: str, partitions: int, names: str) -> None:
-        plan = MemberPlan(topics=(topic,), habits=UserHabits(poll_interval=0.01))
+    def __init__(self, topic: str, partitions: int, play: Play) -> None:
+        plan = MemberPlan(
+            topics=(topic,),
+            strategies=(play.strategy,),
+            habits=UserHabits(poll_interval=0.01),
+        )
         self._topic = topic
         self._world = World(
             Scenario(
                 seed=1,
                 brokers=1,
                 topics={topic: partitions},
-                members=dict.fromkeys(names, plan),
+                members={
+                    name: replace(plan, instance_id=name if name in play.static else None)
+                    for name in play.names
+                },
                 timing=Timing(
                     session=SESSION,
                     rebalance=PATIENCE,
@@ -140,6 +177,11 @@ class BoxedStage:
                 world._happen(ft.Crash(member=name))
             case "grow", more:
                 world._happen(ft.GrowTopic(topic=self._topic, by=int(more)))
+            case "restart", name:
+                self._restart(name)
+            case "stall", name:
+                world._happen(ft.Stall(member=name, seconds=STALL))
+                world.run_until(world.agenda.now + STALL)
         world.run_until(world.agenda.now + 2 * METADATA_MAX_AGE + 5 * HEARTBEAT)
         ends = world.agenda.now + 2 * SESSION
         while why := unsettled(world):
@@ -154,6 +196,14 @@ class BoxedStage:
             },
         )
 
+    def _restart(self, name: str) -> None:
+        world, process = self._world, self._world.processes[name]
+        world._happen(ft.Close(member=name))
+        while process.alive:
+            world.run_until(world.agenda.now + HEARTBEAT)
+        self.told[_former(name)] = self.told.pop(name)
+        world._happen(ft.Start(member=name))
+
 
 class _Noting(Observer):
     def __init__(self, told: Told) -> None:
@@ -166,12 +216,15 @@ class _Noting(Observer):
 class RealStage:
     """Consumers on a real Kafka, polled by turns. They are closed with the ``with`` block."""
 
-    def __init__(self, kafka: KafkaCluster, topic: str, partitions: int, group: str) -> None:
+    def __init__(
+        self, kafka: KafkaCluster, topic: str, partitions: int, group: str, play: Play
+    ) -> None:
         kafka.create_topic(topic, partitions=partitions)
         self._kafka = kafka
         self._topic = topic
         self._partitions = partitions
         self._group = group
+        self._play = play
         self._members: dict[str, Member] = {}
         self.told: dict[str, Told] = {}
 
@@ -196,6 +249,14 @@ class RealStage:
             case "grow", more:
                 self._partitions += int(more)
                 self._kafka.add_partitions(self._topic, total=self._partitions)
+            case "restart", name:
+                self._members.pop(name).consumer.close()
+                self.told[_former(name)] = self.told.pop(name)
+                self._start(name)
+            case "stall", name:
+                # Its heartbeats stop; its user polls on, and finds the lease over.
+                backend = classic(self._members[name])
+                backend._loop.call_soon_threadsafe(time.sleep, STALL)
         with contextlib.suppress(AssertionError):  # the story's own comparison says more
             until(lambda: self._rest() == expected, *self._members.values(), within=2 * PATIENCE)
         return self._rest()
@@ -219,10 +280,13 @@ class RealStage:
         )
 
     def _start(self, name: str) -> None:
+        static = {"group_instance_id": name} if name in self._play.static else {}
         member = Member(
             self._kafka,
             self._group,
             client_id=name,
+            partition_assignment_strategy=self._play.strategy,
+            **static,
             session_timeout_ms=round(SESSION * 1000),
             heartbeat_interval_ms=round(HEARTBEAT * 1000),
             max_poll_interval_ms=round(PATIENCE * 1000),

@@ -3,22 +3,27 @@
     python tests/simulation/mutations/mutate.py [--only TEXT] [--jobs N] [--seeds N]
 
 Each fault has to be caught: by the simulation of random schedules, or else by the tests of what
-it has found before, or by the membership's own. The last line says `caught C of N`; the exit
-status is 1 where one was not.
+it has found before, or by the membership's own. Caught is what violates an invariant or fails a
+test, and nothing else: a fault that can't be imported, or a process that is killed, is broken. So
+the package as it is has to pass all of it first. The last line says `caught C of N`; the exit
+status is 1 where one was not, 2 where the package itself does not pass.
 """
 
 from __future__ import annotations
 
 import argparse
+import enum
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -47,38 +52,56 @@ def mutations() -> list[Mutation]:
     return [Mutation(**row) for row in table["mutation"]]
 
 
-def catch(mutation: Mutation, seeds: int) -> str:
-    """Returns what caught the fault; empty: nothing did."""
+class Fate(enum.Enum):
+    """What became of a fault."""
+
+    CAUGHT = "caught"
+    SURVIVED = "SURVIVED"
+    BROKEN = "BROKEN"
+
+
+Verdict: TypeAlias = tuple[Fate, str]
+"""And the line that says so."""
+
+
+def judge(status: int, said: str, errors: str, finding: str) -> Verdict:
+    """Of a command's end: 0 and 1 are its answers, 1 with a line that begins with the finding."""
+    lines = said.splitlines()
+    found = next((line for line in lines if line.startswith(finding)), "")
+    if status == 0:
+        return Fate.SURVIVED, ""
+    if status == 1 and found:
+        return Fate.CAUGHT, found
+    last = (said + errors).strip().splitlines()[-1:]
+    return Fate.BROKEN, f"exit status {status}: {''.join(last)}"
+
+
+def catch(mutation: Mutation | None, seeds: int) -> Verdict:
+    """Runs all that may catch the fault; None: there is none."""
     with tempfile.TemporaryDirectory(prefix="mutation-") as scratch:
         package = Path(scratch) / "kafka_coop"
         shutil.copytree(ROOT / "kafka_coop", package, ignore=shutil.ignore_patterns("__pycache__"))
-        mutation.apply(package)
-        environment = {**os.environ, "PYTHONPATH": scratch, "PYTHONDONTWRITEBYTECODE": "1"}
-        check = [sys.executable, "-m", "kafka_coop.simulation.check", "--jobs", "1"]
-        check += ["--seeds", str(seeds), "--fail-fast"]
-        ran = subprocess.run(
-            check, env=environment, cwd=scratch, capture_output=True, text=True, check=False
-        )
-        if ran.returncode:
-            lines = (ran.stdout + ran.stderr).strip().splitlines()
-            return next((line for line in lines if line.startswith("seed")), lines[-1])
-        suites = [str(ROOT / suite) for suite in SUITES]
-        pytest = [
-            sys.executable,
-            "-P",
-            "-m",
-            "pytest",
-            "-q",
-            "-x",
-            "-p",
-            "no:cacheprovider",
-            *suites,
-        ]
-        ran = subprocess.run(
-            pytest, env=environment, cwd=ROOT, capture_output=True, text=True, check=False
-        )
-        failed = [line for line in ran.stdout.splitlines() if line.startswith("FAILED")]
-        return failed[0] if failed else ""
+        if mutation is not None:
+            mutation.apply(package)
+        schedules = ("kafka_coop.simulation.check", "--jobs", "1", "--fail-fast", "--seeds")
+        verdict = _run(Path(scratch), (*schedules, str(seeds)), cwd=scratch, finding="seed ")
+        if verdict[0] is not Fate.SURVIVED:
+            return verdict
+        suites = ("pytest", "-q", "-x", "-p", "no:cacheprovider", *(str(ROOT / s) for s in SUITES))
+        return _run(Path(scratch), suites, cwd=str(ROOT), finding="FAILED ")
+
+
+def _run(copy: Path, module: Sequence[str], *, cwd: str, finding: str) -> Verdict:
+    """``python -m``, with this copy of the package."""
+    ran = subprocess.run(
+        [sys.executable, "-P", "-m", *module],
+        env={**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"},
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return judge(ran.returncode, ran.stdout, ran.stderr, finding)
 
 
 def main() -> int:
@@ -88,14 +111,16 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1500)
     args = parser.parse_args()
     chosen = [m for m in mutations() if args.only in m.name]
+    fate, by = catch(None, args.seeds)
+    if fate is not Fate.SURVIVED:
+        print(f"without any fault: {by}")
+        return 2
+    caught = 0
     with ThreadPoolExecutor(args.jobs) as pool:
         results = pool.map(lambda m: catch(m, args.seeds), chosen)
-        caught = 0
-        for mutation, by in zip(chosen, results, strict=True):
-            caught += bool(by)
-            print(
-                f"{'caught  ' if by else 'SURVIVED'}  {mutation.name}\n          {by}", flush=True
-            )
+        for mutation, (fate, by) in zip(chosen, results, strict=True):
+            caught += fate is Fate.CAUGHT
+            print(f"{fate.value:8}  {mutation.name}\n          {by}", flush=True)
     print(f"caught {caught} of {len(chosen)}")
     return 0 if caught == len(chosen) else 1
 
