@@ -84,9 +84,15 @@ class Leaving(MemberCore):
             # Cut off for longer than the lease, the group may have gone on without our hearing.
             in_group = in_group and now < self._pulse.lease_until
             auto_commit = self.settings.auto_commit and self._closing
-            giving = revoke(self.owned, auto_commit=auto_commit) if in_group else self._losing()
+            if in_group:
+                closed: Effects = ()
+                giving = revoke(self.owned, auto_commit=auto_commit)
+            else:
+                # What the user's thread commits before it hears of the loss must not be sent.
+                closed = (IdentityChanged(metadata=self.metadata, commits_open=False),)
+                giving = self._losing()
             if giving.actions:
-                return self._offer_blocking(giving)[0]
+                return closed + self._offer_blocking(giving)[0]
         if self._leave_by is None:
             self._leave_by = now + _PATIENCE.total_seconds()
         return self._send_leave(now)

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 
 from kafka_coop.simulation.coverage import Coverage
 from kafka_coop.simulation.invariants import InvariantViolated
-from kafka_coop.simulation.planned_leave import leave_as_planned
 from kafka_coop.simulation.schedule import random_scenario
 from kafka_coop.simulation.settling import settle
 from kafka_coop.simulation.shrink import shrink
 from kafka_coop.simulation.trace import Trace
+from kafka_coop.simulation.undisturbed import one_thing_at_a_time
 from kafka_coop.simulation.unvisited import ENOUGH
 from kafka_coop.simulation.world import Scenario, World
 from kafka_coop.simulation.written import written
@@ -106,7 +106,7 @@ def run(
     try:
         world.run_until(scenario.quiet_at)
         settled_in, rounds = settle(world)
-        leave_as_planned(world)
+        one_thing_at_a_time(world)
     except InvariantViolated as found:
         verdict = Verdict(violated=found.invariant, text=str(found), at=world.agenda.now)
     except Exception as error:  # noqa: BLE001  # that is what is looked for

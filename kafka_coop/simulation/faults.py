@@ -40,6 +40,17 @@ class Stall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Jump:
+    """The process' clock jumps forward, while nothing else stands still.
+
+    As where a suspended machine's network is kept alive for it, or its clock is set right.
+    """
+
+    member: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SlowPoll:
     """The user is busy with his records for so long; the background goes on."""
 
@@ -190,6 +201,7 @@ class HoldMetadata:
 MemberFault: TypeAlias = (
     Crash
     | Stall
+    | Jump
     | SlowPoll
     | SlowCallbacks
     | SlowAssignor

@@ -1,19 +1,29 @@
 """The invariants of the design, checked at every step of a run.
 
 1  One deliverer: a record is handed out under a lease, and never while another process that owns
-   the partition holds one, too.
+   the partition holds one, too. A lease lasts a session at most, from the last request that was
+   acknowledged (`kafka_coop.simulation.standing`).
 2  on_revoke before leaving: whatever a process stops claiming (in JoinGroup, by LeaveGroup) its
-   user has given up already. Evicted meanwhile: on_lost instead.
+   user has given up already, and what was delivered of it was committed before, or that was tried
+   to its end. Evicted meanwhile: on_lost instead.
 3  Liveness, checked at the end of a run (`kafka_coop.simulation.settling`).
-4  Cooperative: what a member is given again is never revoked in between.
-5  Deltas: assigned once, then revoked or lost once. No commit of a partition that others have
-   begun to own is taken, none goes beyond what its owner delivered, none rewinds.
+4  Cooperative: what a member is given again is never revoked in between, nor lost, nor withheld
+   while its session is sure.
+5  Deltas: assigned once, then revoked or lost once, and not both revoked and assigned by one
+   generation. No commit of a partition that others have begun to own is taken, none goes beyond
+   what its owner delivered, none rewinds; of a partition that was lost none is sent.
+6  No change in, no change out: a round that is asked for where nothing has changed moves nothing
+   (`kafka_coop.simulation.undisturbed`).
+7  A plan gives each partition to one member at most, who subscribes to its topic.
 8  Owned partitions are claimed with the generation of the assignment that was applied, and a
    forced rejoin changes its bytes.
 D  Planned leaves (`kafka_coop.simulation.planned_leave`): a member who drains says so, as long as
    it does; the group relieves it, and its partitions lie idle for one cooperative round.
 L  Nothing is lost: whoever takes a partition over begins where it was delivered to, or before.
 M  The machine never raises, and never spins.
+
+Not here: that the order of members does not matter (6) and that no bytes harm a leader (7), which
+the assignors' and the leader's own tests show; and 9, for there is no librdkafka in the box.
 
 A topic that was deleted begins again at offset 0, and positions of its former self may be
 committed to it by whoever has not heard: such topics are excused from the checks of offsets.
@@ -22,34 +32,34 @@ So are commits that their client gave up waiting for: TCP may deliver them late.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kafka_coop.errors import Failure, MalformedDataError
+from kafka_coop.errors import Failure
 from kafka_coop.membership import effects as ef
 from kafka_coop.membership import events as ev
 from kafka_coop.membership.states import MEMBER, State
-from kafka_coop.protocol.assignment import decode_assignment
 from kafka_coop.protocol.error_codes import ErrorCode
-from kafka_coop.protocol.marks import SubscriptionMarks, split_marks
 from kafka_coop.protocol.messages import (
-    GroupSynced,
+    GroupJoined,
     JoinGroup,
     OffsetCommit,
     OffsetsCommitted,
     Response,
+    SyncGroup,
 )
-from kafka_coop.protocol.subscription import decode_subscription
 from kafka_coop.simulation.coverage import Coverage
+from kafka_coop.simulation.sayings import assignment_in, partitions_in, read_join, topics_in
+from kafka_coop.simulation.standing import Standing
 from kafka_coop.simulation.trace import briefly
 from kafka_coop.types import (
     NO_GENERATION,
     NO_PARTITIONS,
     Generation,
+    GroupMetadata,
     Partitions,
     RebalanceProtocol,
-    Subscription,
     TopicPartition,
 )
 
@@ -60,6 +70,8 @@ if TYPE_CHECKING:
 _EVENTS_PER_SECOND = 2000
 """More than this, and a member spins. One that hunts for a follow-up round beats every 10 ms."""
 
+_POLL_TIMEOUT = "consumer poll timeout has expired."
+"""The one reason to leave while the user owns: he is told afterwards, and has no lease."""
 
 _FORCED = frozenset(
     {
@@ -68,17 +80,16 @@ _FORCED = frozenset(
         "the user asked for a rebalance",
         "the consumer is draining",
         "need to revoke partitions and re-join",
+        "the follow-up round did not begin",
+        _POLL_TIMEOUT,
     }
 )
 """Reasons to join that nobody else has: a round must come of it."""
 
-_POLL_TIMEOUT = "consumer poll timeout has expired."
-"""The one reason to leave while the user owns: he is told afterwards, and has no lease."""
-
+_EVICTED = "encountered "
+"""How the reason of one begins that was told to be out: its session is to begin anew."""
 
 _NEVER = float("inf")
-
-_REMEMBERED = 4096
 
 
 class InvariantViolated(Exception):  # noqa: N818  # not an error of the program: its finding
@@ -103,17 +114,32 @@ class _Record:
         resubscribed: Its subscription has changed since ``granted``.
         joined_with: The protocols of its last JoinGroup.
         draining: It was asked to drain, and has not begun anew since.
-        revoking: What the step that runs has called on_revoke or on_lost for.
+        unsubscribing: It was asked to unsubscribe, and is about to, or at it.
+        saves: The step that runs is to commit what it gives up.
+        announced: What the step that runs has called on_revoke or on_lost for.
+        lost_in_step: Of these, what it has called on_lost for.
+        saved: Of these, what it has committed, or tried to, to the end.
+        revoked_in: Partition -> the generation in which on_revoke was last called for it.
+        lost: What on_lost was called for and has not come back.
+        topics: By member, what those subscribe to whom it leads.
         second, events: The present second of virtual time, and the events in it.
     """
 
+    standing: Standing
     granted: Partitions = NO_PARTITIONS
     granted_in: Generation = NO_GENERATION
     offered: Partitions | None = None
     resubscribed: bool = False
     joined_with: tuple[tuple[str, bytes], ...] = ()
     draining: bool = False
+    unsubscribing: bool = False
+    saves: bool = False
     announced: frozenset[TopicPartition] = frozenset()
+    lost_in_step: frozenset[TopicPartition] = frozenset()
+    saved: frozenset[TopicPartition] = frozenset()
+    revoked_in: dict[TopicPartition, Generation] = field(default_factory=dict)
+    lost: set[TopicPartition] = field(default_factory=set)
+    topics: dict[str, frozenset[str]] = field(default_factory=dict)
     second: int = -1
     events: int = 0
 
@@ -125,8 +151,9 @@ class Watcher:
         owners: Partition -> the processes whose users own it.
         delivered: Partition -> how far it was ever delivered, by anyone.
         reborn: Topics that were deleted once.
-        metadata_lagged: A broker's metadata once lagged behind. A member with patterns that asks it
-            takes a new topic for gone, and revokes what it is given back a little later.
+        metadata_lag_until: Until then somebody may go by a broker's metadata that lagged behind. A
+            member with patterns that asks it takes a new topic for gone, and revokes what it is
+            given back a little later.
         held_back_polls: How often a poll found the lease over.
         deliveries: How often records of a partition were handed out.
         delivered_twice: How often a poll of another kind of client handed out what others owned,
@@ -139,7 +166,7 @@ class Watcher:
         self.owners: dict[TopicPartition, list[Process]] = {}
         self.delivered: dict[TopicPartition, int] = {}
         self.reborn: set[str] = set()
-        self.metadata_lagged = False
+        self.metadata_lag_until = float("-inf")
         self.held_back_polls = 0
         self.deliveries = 0
         self.delivered_twice = 0
@@ -149,6 +176,15 @@ class Watcher:
         self._committed: dict[TopicPartition, int] = {}
         self._records: dict[Process, _Record] = {}
         self._last_owner: dict[TopicPartition, tuple[Generation, Process]] = {}
+
+    def watch_idleness(self) -> None:
+        """From now on, as if nothing had been idle before."""
+        self.longest_idle = 0.0
+        self._idle_since.clear()
+
+    def lags_until(self, time: float) -> None:
+        """A broker's metadata begin to lag behind."""
+        self.metadata_lag_until = max(self.metadata_lag_until, time)
 
     # --- the machine -----------------------------------------------------------------------
 
@@ -162,38 +198,63 @@ class Watcher:
         if record.events > _EVENTS_PER_SECOND:
             raise InvariantViolated("M", f"{process.name} spins on {type(event).__name__}")
         record.offered = None
+        record.standing.hears(event, process.world.agenda.now, process.mailbox.lease_until)
         if isinstance(event, ev.Subscribe):
             record.resubscribed = True
             record.draining = False
+            record.unsubscribing &= process.member.state is State.LEAVING
+        elif isinstance(event, ev.Unsubscribe):
+            record.unsubscribing |= process.member.state in MEMBER
+        elif isinstance(event, ev.Close):
+            record.unsubscribing &= process.member.state is State.LEAVING
         elif isinstance(event, ev.Drain):
             record.draining |= process.member.state in MEMBER
         elif isinstance(event, ev.SyncAnswered):
-            record.offered = _assignment_in(event)
+            record.offered = assignment_in(event)
+        elif isinstance(event, ev.JoinAnswered) and isinstance(event.answer, GroupJoined):
+            record.topics = {m.member_id: topics_in(m.metadata) for m in event.answer.members}
 
     def effect(self, process: Process, effect: ef.Effect) -> None:
         """The machine wants something done."""
+        record = self._record(process)
+        record.standing.does(effect, process.world.agenda.now)
         match effect:
-            case ef.SendHeartbeat() | ef.HeartbeatObserved() | ef.ExtendLease():
+            case ef.SendHeartbeat() | ef.HeartbeatObserved():
                 pass  # most are these
+            case ef.ExtendLease(until=until):
+                _check_lease(process, record, process.on_the_agenda(until))
             case ef.SendJoin(request=request):
                 self._check_join(process, request)
-            case ef.SendLeave():
-                self._check_leave(process, effect.request.reason or "")
-            case ef.SendSync() | ef.EndLease() | ef.AbortJoin() | ef.WithdrawStep():
+            case ef.SendLeave(request=request):
+                self._check_leave(process, request.reason or "")
+            case ef.SendSync(request=request):
+                self._tell(process, "SendSync")
+                _check_plan(process, record, request)
+            case ef.EndLease() | ef.AbortJoin() | ef.WithdrawStep():
                 self._tell(process, type(effect).__name__)
             case ef.IdentityChanged(metadata=metadata, commits_open=commits_open):
-                traced = process.world.trace is not None
-                if traced:
-                    text = f"is {metadata.member_id!r} in generation {metadata.generation}"
-                    self._tell(process, text)
-                record = self._record(process)
+                self._tell_identity(process, metadata)
+                if metadata.generation == NO_GENERATION:
+                    record.unsubscribing &= process.member.state in MEMBER
+                    record.revoked_in.clear()  # a static member may come back to a generation
                 if commits_open and record.offered is not None:
-                    record.granted, record.granted_in = record.offered, metadata.generation
-                    record.resubscribed = False
-                    if traced:
-                        self._tell(process, f"is given {briefly(record.granted)}")
+                    self._grant(process, record, record.offered, metadata.generation)
             case _:
                 pass
+
+    def _tell_identity(self, process: Process, metadata: GroupMetadata) -> None:
+        if process.world.trace is not None:
+            self._tell(process, f"is {metadata.member_id!r} in generation {metadata.generation}")
+
+    def _grant(
+        self, process: Process, record: _Record, given: Partitions, generation: Generation
+    ) -> None:
+        """It takes the assignment that it was answered with."""
+        record.standing.given_an_assignment()
+        record.granted, record.granted_in = given, generation
+        record.resubscribed = False
+        if process.world.trace is not None:
+            self._tell(process, f"is given {briefly(given)}")
 
     def _check_leave(self, process: Process, reason: str) -> None:
         self._tell(process, f"LeaveGroup: {reason}")
@@ -202,7 +263,7 @@ class Watcher:
             raise InvariantViolated("2", f"{process.name} leaves and owns {owned}")
 
     def _check_join(self, process: Process, request: JoinGroup) -> None:
-        said, drains = _said(request.protocols[0][1])
+        said, drains = read_join(request.protocols[0][1])
         if process.world.trace is not None:
             self._tell(
                 process,
@@ -231,7 +292,9 @@ class Watcher:
     def _check_forced(self, process: Process, request: JoinGroup) -> None:
         """The coordinator starts no round for a follower that repeats its bytes."""
         record = self._record(process)
-        if request.reason in _FORCED and request.protocols == record.joined_with:
+        reason = request.reason or ""
+        forced = reason in _FORCED or reason.startswith(_EVICTED)
+        if forced and request.protocols == record.joined_with:
             text = f"{process.name} joins, for {request.reason!r}, with unchanged bytes"
             raise InvariantViolated("8", text)
         record.joined_with = request.protocols
@@ -241,7 +304,9 @@ class Watcher:
     def begun(self, process: Process, step: ef.Step) -> None:
         """The user's thread begins a step."""
         record = self._record(process)
-        record.announced = frozenset()
+        record.announced = record.lost_in_step = record.saved = frozenset()
+        # Java's unsubscribe() commits nothing either.
+        record.saves = process.settings.auto_commit and not record.unsubscribing
         if process.world.trace is not None:
             actions = ", ".join(type(a).__name__ for a in step.actions) or "poll"
             self._tell(process, f"begins step {step.step_id}: {actions}")
@@ -270,26 +335,42 @@ class Watcher:
             raise InvariantViolated("5", text)
         record.announced |= some
         if isinstance(action, ef.CallRevoked):
-            self._check_revocation(process, record, partitions)
+            if process.member.protocol is RebalanceProtocol.COOPERATIVE:
+                record.revoked_in.update(dict.fromkeys(some, process.member.generation))
+                self._check_needed(process, record, partitions, "on_revoke")
+        else:
+            record.lost_in_step |= some
+            record.lost |= some
+            if record.standing.good:
+                self._check_needed(process, record, partitions, "on_lost")
 
-    def _check_revocation(self, process: Process, record: _Record, partitions: Partitions) -> None:
-        member = process.member
-        if member.protocol is RebalanceProtocol.EAGER or member.state is State.LEAVING:
+    def _check_needed(
+        self, process: Process, record: _Record, partitions: Partitions, what: str
+    ) -> None:
+        if process.member.state is State.LEAVING or record.resubscribed:
             return
-        if record.resubscribed or self.metadata_lagged:
+        if process.world.agenda.now < self.metadata_lag_until:
             return
         needless = [p for p in partitions & record.granted if p.topic not in self.reborn]
         if needless:
-            raise InvariantViolated("4", f"{process.name}: on_revoke of {needless}, which it keeps")
+            raise InvariantViolated("4", f"{process.name}: {what} of {needless}, which it keeps")
+
+    def saved(self, process: Process, partitions: Partitions) -> None:
+        """The commit before the end of ownership has ended, well or not."""
+        self._record(process).saved |= frozenset(partitions)
 
     def owning(self, process: Process, partitions: Partitions, generation: Generation) -> None:
         """Ownership begins for the user."""
-        self._record(process)
+        record = self._record(process)
         if process.world.trace is not None:
             self._tell(process, f"owns {briefly(partitions)} (generation {generation})")
         for partition in partitions:
             if partition in process.user.owned:
                 raise InvariantViolated("5", f"{process.name} is assigned {partition} twice")
+            if record.revoked_in.pop(partition, NO_GENERATION) == generation:
+                text = f"{process.name} is told to give {partition} up, and given it, at once"
+                raise InvariantViolated("5", text)
+            record.lost.discard(partition)
             self.owners.setdefault(partition, []).append(process)
             idle = process.world.agenda.now - self._idle_since.pop(partition, _NEVER)
             self.longest_idle = max(self.longest_idle, idle)
@@ -298,8 +379,10 @@ class Watcher:
                 self._last_owner[partition] = generation, process
             self._check_alone(process, partition)
 
-    def releasing(self, process: Process, partitions: Partitions) -> None:
-        """Ownership ends for the user."""
+    def releasing(
+        self, process: Process, partitions: Partitions, unsaved: Iterable[TopicPartition]
+    ) -> None:
+        """Ownership ends for the user; of ``unsaved`` he was delivered more than is committed."""
         record = self._record(process)
         if process.world.trace is not None:
             self._tell(process, f"releases {briefly(partitions)}")
@@ -311,6 +394,10 @@ class Watcher:
             self.owners[partition].remove(process)
             if not self.owners[partition]:
                 self._idle_since[partition] = process.world.agenda.now
+        for partition in unsaved:
+            if record.saves and partition not in record.saved | record.lost_in_step:
+                text = f"{process.name} gives {partition} up, and has not committed it"
+                raise InvariantViolated("2", text)
 
     def starting(self, process: Process, partition: TopicPartition, offset: int) -> None:
         """Fetching of an owned partition begins."""
@@ -346,8 +433,11 @@ class Watcher:
 
     def held_back(self, process: Process) -> None:
         """A poll hands out nothing, for the lease is over."""
-        self._record(process)
+        standing = self._record(process).standing
         self.held_back_polls += 1
+        if standing.good and process.world.agenda.now < standing.sure_until:
+            text = f"{process.name} withholds records, and its session is sure"
+            raise InvariantViolated("4", text)
         self._tell(process, "delivers nothing: no lease")
 
     def unleased(self, process: Process) -> None:
@@ -367,12 +457,23 @@ class Watcher:
             owned = briefly(Partitions.of(process.user.owned))
             raise InvariantViolated("2", f"{process.name} has closed and owns {owned}")
 
+    def jumped(self, process: Process) -> None:
+        """A process' clock jumps forward."""
+        self._record(process).standing.clock_jumped()
+
     def gone(self, process: Process) -> None:
         """The process has ended: whatever it owned is nobody's."""
         for partition in process.user.owned:
             self.owners[partition].remove(process)
 
     # --- the coordinator -------------------------------------------------------------------
+
+    def committing(self, process: Process, request: OffsetCommit) -> None:
+        """A commit is sent."""
+        lost = self._record(process).lost & request.offsets.keys()
+        if any(partition.topic not in self.reborn for partition in lost):
+            text = f"{process.name} commits {sorted(lost)}, which its user was told to have lost"
+            raise InvariantViolated("5", text)
 
     def answered(self, call: Call, response: Response, process: Process | None) -> None:
         """A broker answers."""
@@ -408,39 +509,30 @@ class Watcher:
     def _record(self, process: Process) -> _Record:
         record = self._records.get(process)
         if record is None:
-            record = self._records[process] = _Record()
+            record = self._records[process] = _Record(Standing(process.settings))
         return record
 
     def _tell(self, process: Process, what: str) -> None:
         process.world.tell(process.name, what)
 
 
-# Three of four of these bytes were read before, in this run or in another one.
+def _check_lease(process: Process, record: _Record, until: float) -> None:
+    longest = record.standing.longest_lease
+    if until > longest:
+        text = f"{process.name} takes a lease until {until:.3f}, which ends by {longest:.3f}"
+        raise InvariantViolated("1", text)
 
 
-@lru_cache(maxsize=_REMEMBERED)
-def _said(data: bytes) -> tuple[Subscription, bool]:
-    """What a member says in JoinGroup, and whether it says that it drains."""
-    said = decode_subscription(data)
-    _, marks = split_marks(said.user_data)
-    return said, isinstance(marks, SubscriptionMarks) and marks.draining
-
-
-@lru_cache(maxsize=_REMEMBERED)
-def _given(data: bytes) -> Partitions | None:
-    """What an assignment's bytes give; None where they do not parse."""
-    try:
-        return decode_assignment(data).partitions
-    except MalformedDataError:
-        return None
-
-
-def _assignment_in(event: ev.SyncAnswered) -> Partitions | None:
-    """What the answer gives; None where it is an error or does not parse."""
-    answer = event.answer
-    if not isinstance(answer, GroupSynced) or answer.error is not ErrorCode.none:
-        return None
-    return _given(answer.assignment) if answer.assignment else NO_PARTITIONS
+def _check_plan(process: Process, record: _Record, request: SyncGroup) -> None:
+    given: set[TopicPartition] = set()
+    for member, data in request.assignments.items():
+        for partition in partitions_in(data) or ():
+            if partition in given:
+                raise InvariantViolated("7", f"{process.name} gives {partition} away twice")
+            given.add(partition)
+            if partition.topic not in record.topics.get(member, ()):
+                text = f"{process.name} gives {partition} to {member}, which does not want it"
+                raise InvariantViolated("7", text)
 
 
 def _about_commit(call: Call, request: OffsetCommit, response: OffsetsCommitted) -> str:

@@ -18,16 +18,16 @@ from kafka_coop.simulation.settling import unsettled, wanted_topics
 from kafka_coop.simulation.world import GROUP, Timing, World
 from kafka_coop.types import RebalanceProtocol
 
-_STEP = 0.05
+STEP = 0.05
 """Virtual seconds between two looks."""
 
-_LONGEST_IDLE = 0.5
+LONGEST_IDLE = 0.5
 """Seconds: a few times what the beats of a hurry, JoinGroup and SyncGroup take at the slowest."""
 
 
 def time_to_hand_over(timing: Timing) -> float:
     """The bound on a planned leave, seconds: three rounds, each heard of by a heartbeat."""
-    return 3 * ((timing.heartbeat or 1.0) + _LONGEST_IDLE)
+    return 3 * ((timing.heartbeat or 1.0) + LONGEST_IDLE)
 
 
 def leave_as_planned(world: World) -> None:
@@ -42,15 +42,15 @@ def leave_as_planned(world: World) -> None:
     if leaver is None or not _can_be_relieved(world, leaver):
         return
     watcher, agenda = world.watcher, world.agenda
-    watcher.longest_idle = 0.0
+    watcher.watch_idleness()
     bound = time_to_hand_over(world.scenario.timing)
     ends = agenda.now + bound
     leaver.user.drain(2 * bound)
     while why := unsettled(world):
         if agenda.now >= ends:
             raise InvariantViolated("D", f"{leaver.name} is not relieved in {bound:.1f} s: {why}")
-        world.run_until(agenda.now + _STEP)
-    if watcher.longest_idle > _LONGEST_IDLE:
+        world.run_until(agenda.now + STEP)
+    if watcher.longest_idle > LONGEST_IDLE:
         text = f"{leaver.name} leaves, and a partition is idle for {watcher.longest_idle:.3f} s"
         raise InvariantViolated("D", text)
     group = world.cluster.coordinator.group(GROUP)
@@ -60,7 +60,7 @@ def leave_as_planned(world: World) -> None:
 
 def _can_be_relieved(world: World, leaver: Process) -> bool:
     alive = [p for p in world.processes.values() if p.alive]
-    if _waits_for_others(world, alive):
+    if not nobody_is_missing(world, alive):
         return False
     others: set[str] = set()
     for process in alive:
@@ -74,10 +74,10 @@ def _can_be_relieved(world: World, leaver: Process) -> bool:
     return leaver.alive and leaver.hands_over and bool(owned) and owned <= others
 
 
-def _waits_for_others(world: World, alive: Iterable[Process]) -> bool:
-    """Whether the group has members that have died, or have yet to join: a round awaits them."""
+def nobody_is_missing(world: World, alive: Iterable[Process]) -> bool:
+    """Whether no member has died, or has yet to join: a round would wait for it."""
     group = world.cluster.coordinator.group(GROUP)
     if group is None or group.pending_join:
-        return True
+        return False
     living = {process.member.member_id for process in alive}
-    return any(member.member_id not in living for member in group.members)
+    return all(member.member_id in living for member in group.members)

@@ -21,7 +21,7 @@ from kafka_coop.membership import events as ev
 from kafka_coop.membership.member import Member
 from kafka_coop.membership.settings import MemberSettings
 from kafka_coop.membership.states import State
-from kafka_coop.protocol.messages import GroupSynced, Node
+from kafka_coop.protocol.messages import GroupSynced, Node, OffsetCommit
 from kafka_coop.simulation.agenda import Job
 from kafka_coop.simulation.cluster import ClusterRequest
 from kafka_coop.simulation.dialects import Dialect
@@ -33,6 +33,12 @@ from kafka_coop.simulation.user import User, UserHabits
 from kafka_coop.types import NO_PARTITIONS, GroupMetadata, RebalanceProtocol
 
 _Synced: TypeAlias = GroupSynced | RequestFailedError
+
+_NEVER = float("-inf")
+_HALF = 0.5
+
+_AHEAD = 1000.0
+"""Seconds. Clocks are no two processes' the same, and none is the agenda's."""
 
 _HOP = 0.0005
 """The longest delay between a process' two threads, seconds."""
@@ -82,6 +88,7 @@ class Process:
         self.chance = random.Random(seed)  # noqa: S311  # a seed is to give the same run again
         self.alive = True
         self.stalled = False
+        self._ahead = _AHEAD * random.Random(f"{seed}/clock").random()  # noqa: S311  # the same
         self.coordinator: Node | None = None
         self.identity = GroupMetadata(group_id=settings.group_id)
         self.commits_open = False
@@ -99,6 +106,10 @@ class Process:
         self._assignors = {a.name: a for a in settings.assignors}
 
     # --- time ------------------------------------------------------------------------------
+
+    def on_the_agenda(self, time: float) -> float:
+        """When it is that its own clock shows this time."""
+        return time - self._ahead
 
     def after(self, delay: float, job: Job, *args: Any) -> None:
         """Calls later, unless the process is gone then; once it runs again, if it is stopped."""
@@ -142,6 +153,18 @@ class Process:
         for job, args in deferred:
             self.run(job, args)
         self.hop(self.user.thaw)
+
+    def jump(self, seconds: float) -> None:
+        """Its clock jumps forward: all that it had noted down was so much longer ago.
+
+        The clock counts suspension, and never runs backwards. The agenda's times move instead of
+        it: a lease ends so much sooner.
+        """
+        self._ahead += seconds
+        self.mailbox.lease_until -= seconds
+        self.user.jump(seconds)
+        self.world.watcher.jumped(self)
+        self.run(self._set_timer, ())
 
     def end(self) -> None:
         """The process is gone, however that came about."""
@@ -188,14 +211,14 @@ class Process:
 
     # --- the machine -----------------------------------------------------------------------
 
-    def handle(self, event: ev.Event) -> None:
-        """Gives the machine an event and carries out what it answers."""
-        now = self.world.agenda.now
+    def handle(self, event: ev.Event, at_least: float = _NEVER) -> None:
+        """Gives the machine an event, by the process' own clock, and carries out its answer."""
+        now = max(self.world.agenda.now + self._ahead, at_least)
         self.world.watcher.handled(self, event)
         owned = self.member.owned
         if isinstance(event, ev.Tick):
             # Only then does the machine look at it; the product says so before every event.
-            self._give(ev.Polled(at=self.user.last_poll()), now)
+            self._give(ev.Polled(at=self.user.last_poll() + self._ahead), now)
         self._give(event, now)
         if self.member.owned is not owned:
             self._had = owned
@@ -211,7 +234,10 @@ class Process:
     def _set_timer(self) -> None:
         """One timer is enough: it looks again when it goes off early."""
         deadline = self.member.next_deadline()
-        if deadline is not None and (self._timer is None or deadline < self._timer):
+        if deadline is None:
+            return
+        deadline -= self._ahead
+        if self._timer is None or deadline < self._timer:
             self._timer = max(deadline, self.world.agenda.now)
             self.world.agenda.at(self._timer, self.run, self._tick, (self._timer,))
 
@@ -220,8 +246,9 @@ class Process:
             return
         self._timer = None
         deadline = self.member.next_deadline()
-        if deadline is not None and deadline <= self.world.agenda.now:
-            self.handle(ev.Tick())
+        if deadline is not None and deadline - self._ahead <= self.world.agenda.now:
+            # To subtract and to add again is not exact: it must not be a moment too early.
+            self.handle(ev.Tick(), at_least=deadline)
         else:
             self._set_timer()
 
@@ -233,7 +260,7 @@ class Process:
             case ef.HeartbeatObserved():
                 pass
             case ef.ExtendLease(until=until):
-                self.mailbox.lease_until = until
+                self.mailbox.lease_until = self.on_the_agenda(until)
             case ef.EndLease():
                 self.mailbox.lease_until = float("-inf")
             case ef.OfferStep(step=step):
@@ -333,6 +360,8 @@ class Process:
         timeout: timedelta | None = None,
     ) -> Call:
         """Sends a request to a broker; the answer, or a failure, comes back in time."""
+        if isinstance(request, OffsetCommit):
+            self.world.watcher.committing(self, request)
         return self.world.network.send(
             self._client,
             self.chance,
@@ -370,6 +399,3 @@ class Process:
                 self.handle(event(answer))
 
         self.ask(nodes.pop(), request, attempt)
-
-
-_HALF = 0.5

@@ -144,6 +144,7 @@ _FAULTS: tuple[tuple[_Maker, float], ...] = (
     (lambda _, m, __: ft.Enforce(member=m), 1.0),
     (lambda _, m, __: ft.CommitNow(member=m), 2.0),
     (lambda d, m, t: ft.Stall(member=m, seconds=d.while_(t.session, t.rebalance)), 2.0),
+    (lambda d, m, t: ft.Jump(member=m, seconds=d.while_(t.session, t.rebalance)), 1.0),
     (lambda d, m, t: ft.SlowPoll(member=m, seconds=d.while_(t.rebalance, 1.0)), 2.0),
     (lambda d, m, t: ft.SlowCallbacks(member=m, seconds=d.while_(t.rebalance, 0.5)), 1.5),
     (lambda d, m, t: ft.SlowAssignor(member=m, seconds=d.while_(t.session, 0.5)), 0.7),

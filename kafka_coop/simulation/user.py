@@ -124,6 +124,10 @@ class User:
             self._frozen = False
             self.wake_up()
 
+    def jump(self, seconds: float) -> None:
+        """The process' clock jumps forward."""
+        self._polled_at -= seconds
+
     def work(self, seconds: float) -> None:
         """The records of the next poll take so long to process."""
         self._work = seconds
@@ -248,8 +252,9 @@ class User:
                     self._begin_fetching()
             case CommitPositions(partitions=partitions):
                 yield from self._commit_before_release(partitions)
+                process.world.watcher.saved(process, partitions)
             case Release(partitions=partitions):
-                process.world.watcher.releasing(process, partitions)
+                process.world.watcher.releasing(process, partitions, self._to_commit(partitions))
                 self._release(partitions)
             case Own(partitions=partitions, generation=generation):
                 process.world.watcher.owning(process, partitions, generation)

@@ -158,6 +158,16 @@ class World:
     def _witness(self, call: Call, response: Response) -> None:
         self.watcher.answered(call, response, self._by_name.get(call.sender))
 
+    def enter(self, member: str, *, like: Process) -> None:
+        """One more member starts, dynamic: its subscription and habits are another's."""
+        topics, patterns = like.wanted
+        plan = self._plans[like.settings.client_id]
+        habits = replace(plan.habits, callback=0.0)
+        self._plans[member] = replace(
+            plan, topics=topics, patterns=patterns, instance_id=None, habits=habits
+        )
+        self._start(member)
+
     # --- incidents -------------------------------------------------------------------------
 
     def _happen(self, fault: ft.Fault) -> None:  # noqa: C901, PLR0912  # one case a fault
@@ -184,7 +194,10 @@ class World:
             case ft.FailBroker():
                 self._fail_broker(fault)
             case ft.HoldMetadata(node_id=node_id, seconds=seconds):
-                self.watcher.metadata_lagged = True
+                lags = (
+                    seconds + self.scenario.timing.metadata_max_age + self.scenario.timing.request
+                )
+                self.watcher.lags_until(self.agenda.now + lags)
                 self.cluster.hold_metadata(node_id)
                 self.agenda.after(seconds, self.cluster.release_metadata, node_id)
             case _:
@@ -200,6 +213,8 @@ class World:
                 if not process.stalled:
                     process.stall()
                     self.agenda.after(seconds, process.resume)
+            case ft.Jump(seconds=seconds):
+                process.jump(seconds)
             case ft.SlowPoll(seconds=seconds):
                 process.user.work(seconds)
             case ft.SlowCallbacks(seconds=seconds):

@@ -475,6 +475,18 @@ def test_who_was_relieved_has_given_up_in_order_and_still_asks_for_nothing() -> 
     assert asks_to_be_relieved(box), "the follow-up round must not give it back"
 
 
+def test_who_closes_with_its_lease_over_commits_nothing_that_its_user_is_told_to_have_lost() -> (
+    None
+):
+    box = stable()
+    box.now += 60.0
+    effects = box.handle(ev.Close())
+    told = next(n for n, e in enumerate(effects) if isinstance(e, ef.OfferStep))
+    closed = [e.commits_open for e in effects[:told] if isinstance(e, ef.IdentityChanged)]
+    assert box.actions() == lost_and_released(T01)
+    assert closed[-1:] == [False]
+
+
 def relieved() -> MemberBox:
     box = MemberBox.fresh(heartbeat_interval=timedelta(milliseconds=50)).join(T01)
     box.handle(ev.Drain())
