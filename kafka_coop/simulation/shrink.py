@@ -115,6 +115,7 @@ def _rounded(incident: ft.Incident, digits: int) -> ft.Incident:
     match fault:
         case (
             ft.Stall(seconds=seconds)
+            | ft.Jump(seconds=seconds)
             | ft.SlowPoll(seconds=seconds)
             | ft.SlowCallbacks(seconds=seconds)
             | ft.SlowAssignor(seconds=seconds)

@@ -336,6 +336,7 @@ class Small:
             if isinstance(action := rest[0], ef.CommitPositions):
                 if self._to_commit(site, action.partitions):
                     return
+                self.world.watcher.saved(site.as_process, action.partitions)
             else:
                 self._act(site, action)
             rest.popleft()
@@ -355,7 +356,8 @@ class Small:
                     site.user.positions[partition] = offset
                     site.user.fresh.add(partition)
             case ef.Release(partitions=partitions):
-                watcher.releasing(process, partitions)
+                delivered = site.user.positions.keys() - site.user.fresh
+                watcher.releasing(process, partitions, delivered & set(partitions))
                 site.user.owned -= set(partitions)
                 site.user.fresh -= set(partitions)
                 for partition in partitions:
@@ -404,6 +406,7 @@ class Small:
         offsets = self._to_commit(site, action.partitions)
         if offsets:
             self._send_commit(site, offsets, coverage)
+        self.world.watcher.saved(site.as_process, action.partitions)
         self._go_on(site, coverage)
 
     def _send_commit(
@@ -417,6 +420,7 @@ class Small:
             instance_id=None,
             offsets={p: OffsetAndMetadata(offset=o) for p, o in offsets.items()},
         )
+        self.world.watcher.committing(site.as_process, request)
         (*others, reply) = self._ask(request, RequestToken(-1))
         self._deliver(others)
         assert isinstance(reply.response, OffsetsCommitted)

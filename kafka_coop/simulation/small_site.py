@@ -108,6 +108,11 @@ class Site:
     polled_at: float = 0.0
     dialect: None = None
 
+    @staticmethod
+    def on_the_agenda(time: float) -> float:
+        """As of a process; there is one clock here."""
+        return time
+
     @property
     def settings(self) -> MemberSettings:
         """As of a process."""

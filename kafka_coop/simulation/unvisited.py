@@ -50,7 +50,7 @@ _REASONS: tuple[tuple[str, Mapping[type[Event], tuple[State, ...]]], ...] = (
     ),
     (
         "an aborted JoinGroup is not answered; one that was, and is read after a stop, is rare",
-        {JoinAnswered: (S.UNSUBSCRIBED, S.UNJOINED, *_ROUND, S.CLOSED)},
+        {JoinAnswered: (S.UNSUBSCRIBED, S.UNJOINED, S.PREPARING, *_ROUND, S.CLOSED)},
     ),
     (
         "a connection keeps its order: a SyncGroup is answered before the JoinGroup behind it",
@@ -73,8 +73,12 @@ _REASONS: tuple[tuple[str, Mapping[type[Event], tuple[State, ...]]], ...] = (
         {Close: (S.PREPARING, S.ADOPTING)},
     ),
     (
-        "a commit's answer has to fall into the leader's milliseconds, or its user's: rare",
-        {CoordinatorLost: (S.LEADING, S.SYNCING), CommitRefused: (S.ADOPTING,)},
+        "a commit has to fail in the milliseconds of a round's one step: rare",
+        {
+            CoordinatorLost: (S.LEADING, S.SYNCING),
+            CoordinatorWanted: (S.SYNCING,),
+            CommitRefused: (S.UNJOINED, S.ADOPTING),
+        },
     ),
     (
         "nothing is committed out of the group, and what was under way is answered before: rare",

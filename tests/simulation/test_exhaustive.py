@@ -8,13 +8,17 @@ import numpy as np
 import pytest
 
 from kafka_coop import leader
+from kafka_coop.membership import effects as ef
 from kafka_coop.membership import events as ev
+from kafka_coop.membership import joining
 from kafka_coop.membership.member import Member
 from kafka_coop.membership.states import CELLS, State
+from kafka_coop.membership.steps import GivingUp
 from kafka_coop.simulation.coverage import Coverage
 from kafka_coop.simulation.exhaustive import Explored, explore, main
 from kafka_coop.simulation.invariants import InvariantViolated
 from kafka_coop.simulation.small_group import Small, beginning
+from kafka_coop.types import Partitions
 
 IN_A_ROUND = {
     (State.STABLE, ev.HeartbeatAnswered),
@@ -122,6 +126,17 @@ def test_forgetting_the_rejoin(monkeypatch: pytest.MonkeyPatch) -> None:
     found = violated()
     assert found.invariant == "3"
     assert "not settled after" in str(found)
+
+
+def test_giving_up_without_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(partitions: Partitions, **_: bool) -> GivingUp:
+        actions = (ef.CallRevoked(partitions=partitions), ef.Release(partitions=partitions))
+        return GivingUp(actions=actions, revoked=partitions)
+
+    monkeypatch.setattr(joining, "revoke", without)
+    found = violated()
+    assert found.invariant == "2"
+    assert "has not committed it" in str(found)
 
 
 def test_a_machine_that_raises(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
 
@@ -47,8 +47,10 @@ class Gaps(Watcher):
         self.lost: dict[TopicPartition, float] = {}
         self.longest: dict[TopicPartition, float] = {}
 
-    def releasing(self, process: Process, partitions: Partitions) -> None:
-        super().releasing(process, partitions)
+    def releasing(
+        self, process: Process, partitions: Partitions, unsaved: Iterable[TopicPartition]
+    ) -> None:
+        super().releasing(process, partitions, unsaved)
         self.lost.update(dict.fromkeys(partitions, process.world.agenda.now))
 
     def owning(self, process: Process, partitions: Partitions, generation: Generation) -> None:

@@ -255,8 +255,9 @@ class RealStage:
                 self._start(name)
             case "stall", name:
                 # Its heartbeats stop; its user polls on, and finds the lease over.
-                backend = classic(self._members[name])
-                backend._loop.call_soon_threadsafe(time.sleep, STALL)
+                loop = classic(self._members[name])._loop
+                assert loop is not None
+                loop.call_soon_threadsafe(time.sleep, STALL)
         with contextlib.suppress(AssertionError):  # the story's own comparison says more
             until(lambda: self._rest() == expected, *self._members.values(), within=2 * PATIENCE)
         return self._rest()
