@@ -175,9 +175,9 @@ class Holdings:
         self._claim_anew()
 
     def _claim_anew(self) -> None:
-        """From here on, all that is held: a batch is under one claim."""
+        """From here on, and with the next batch all that is held: a batch is under one claim."""
         self._claims += 1
-        self.run, self._inherited = f"{self._first_run}.{self._claims}", None
+        self.run = f"{self._first_run}.{self._claims}"
 
     # --- batches ---------------------------------------------------------------------------
 

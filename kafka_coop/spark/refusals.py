@@ -1,4 +1,4 @@
-"""What the group refuses for good, commits above all: what to tell the user. Pure.
+"""What the group refuses for good, commits above all: what to tell the user.
 
 Whoever reads a range has claimed it with a commit before (docs/SPARK.md). Where claims are refused
 for good, the query would read nothing and say nothing.

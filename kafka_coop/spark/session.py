@@ -259,11 +259,18 @@ class Session:
         member.raise_failure()
 
     def _drains(self, member: Member) -> bool:
-        """Whether the driver asked us to hand everything over; does it, if so."""
+        """Whether the driver asked us to hand everything over; does it, if so.
+
+        What could not be committed is tried again with the next call, and not left to be read
+        twice.
+        """
         rendezvous = Rendezvous(self._id)
         if not rendezvous.is_asked():
             return False
         self._commit(member)
+        with member.changed:
+            if member.holdings.news():
+                return True
         member.close()
         self._drained = True
         rendezvous.answer()

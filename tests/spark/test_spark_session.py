@@ -327,6 +327,22 @@ def test_who_was_drained_reads_no_more_and_has_left(box: Box) -> None:
     assert ranges(batch(box.session(), {})) == {0: Range(5, 7), 1: Range(5, 7)}
 
 
+def test_who_is_drained_does_not_leave_before_its_work_is_committed(box: Box) -> None:
+    session = box.session()
+    box.produce(5)
+    end = batch(session, {})
+    rendezvous = Rendezvous(end["id"])
+    rendezvous.ask()
+    box.embedded.fail("OffsetCommit", KafkaError.UNKNOWN, KafkaError.UNKNOWN)
+    assert session.latest(end, limited=True) == end
+    assert not rendezvous.is_done()
+    assert session.latest(end, limited=True) == end
+    assert rendezvous.is_done()
+    rendezvous.clear()
+    box.produce(2)
+    assert ranges(batch(box.session(), {})) == {0: Range(5, 7), 1: Range(5, 7)}
+
+
 def test_available_now_ends_where_the_logs_ended(box: Box) -> None:
     session = box.session(maxOffsetsPerTrigger="6")
     box.produce(5)
