@@ -148,4 +148,4 @@ def test_the_report_says_when_a_fault_is_charged_with_nothing() -> None:
 def test_the_report_counts_who_went_down() -> None:
     roles: list[tuple[str, ...] | None] = [("controller", "coordinator"), ("controller",), (), None]
     text = told(*(Injected(at=0, name="broker killed", what="", roles=r) for r in roles))
-    assert "Of the 3 faults that took brokers down, 2 took the active controller and 1" in text
+    assert "Of 3 faults that took brokers down, 2 took the active controller and 1" in text
