@@ -89,7 +89,7 @@ def test_a_run_of_old_is_judged_anew(run_of_old: Path) -> None:
     assert [f.member for f in new.faults] == ["m1", "", "m2", ""]
     assert new.faults[1].until == 9 * NANO, "it served again before the next but one"
     assert new.faults[2].until == pytest.approx(11.9 * NANO)
-    assert new.faults[3].name == "preferred leaders elected"
+    assert new.faults[3].name == "preferred leaders elected, if not yet"
     assert new.longest_ownerless == 6
     assert (
         judge_again.main(["--journals", str(run_of_old), "--result", str(run_of_old / "new.json")])
