@@ -80,16 +80,20 @@ class Arena:
         partitions = metadata.topics[_OFFSETS].partitions
         return partitions.get(place_of(self.crew.group, len(partitions)))
 
-    def roles(self, broker: int) -> tuple[str, ...]:
-        """What a broker is beside a broker: the active controller, the group's coordinator."""
+    def roles(self, broker: int) -> tuple[str, ...] | None:
+        """What a broker is beside a broker: the active controller, the group's coordinator.
+
+        None: nobody can say now.
+        """
         partition = self.coordination()
-        found = ["coordinator"] if partition is not None and partition.leader == broker else []
+        if partition is None:
+            return None
         try:
-            if active_controller(self.kafka.admin_servers) == broker:
-                found.append("controller")
+            controller = active_controller(self.kafka.admin_servers)
         except ConnectionError:
-            pass  # they elect one
-        return tuple(found)
+            return None
+        offices = {"coordinator": partition.leader, "controller": controller}
+        return tuple(office for office, holder in offices.items() if holder == broker)
 
 
 def place_of(group: str, partitions: int) -> int:

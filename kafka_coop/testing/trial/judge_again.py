@@ -26,7 +26,7 @@ _MEMBER: Final = re.compile(r"(m\d+) (?:killed|left|drained|stopped)")
 _SECONDS: Final = re.compile(r" for ([\d.]+) s$")
 _ROUNDED: Final = 0.1  # a text's seconds have one decimal
 _DOWN: Final = {"broker restarted": 2.0, "broker killed": 5.0, "broker out of disk": 5.0}
-_RENAMED: Final = {"leaders and coordinator moved": "preferred leaders elected"}
+_RENAMED: Final = {"leaders and coordinator moved": "preferred leaders elected, if not yet"}
 """It often moved nothing, and said so nowhere."""
 
 

@@ -50,7 +50,7 @@ class Injected:
         lasting: For how long it was meant to last, in seconds.
         member: Whom it befell; empty: no member.
         roles: What the broker was that it befell, "controller" and "coordinator"; None: nobody
-            asked.
+            asked, or could say.
         silent: The longest time between two records of one partition, in seconds, that is
             charged to it; None: none is.
         ownerless: The longest time without an owner, likewise.

@@ -158,7 +158,7 @@ def _failovers(faults: Sequence[Mapping[str, Any]]) -> str:
         sum(role in roles for roles in asked) for role in ("controller", "coordinator")
     )
     return (
-        f"\nOf the {len(asked)} faults that took brokers down, {controllers} took the active"
+        f"\nOf {len(asked)} faults that took brokers down, {controllers} took the active"
         f" controller and {coordinators} the group's coordinator.\n"
     )
 
