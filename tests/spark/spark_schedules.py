@@ -6,8 +6,8 @@ Three queries with checkpoints of their own share a group while records are prod
 started, stopped, drained and killed, between and in the midst of the calls of the source's life
 cycle, and started again; sinks are slow, and brokers restart. In the end all records are in the
 sinks; one is in two sinks only if it was in the first when that query died or lost its session, and
-the group did not know that yet; and in no sink twice, for a batch that is replayed reads what it
-read before. A query that was drained leaves nothing to be read again.
+the group did not know that yet; and in no sink twice, for a batch that is replayed reads nothing
+else than before. A query that was drained leaves nothing to be read again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Outcome:
     wrong: list[Record]
     """Twice, although the group knew of the first time, or nobody died; or in the same sink."""
     unlike: int
-    """Replayed batches that read something else."""
+    """Replayed batches that read something new."""
     drained: int
     deaths: int
     failures: list[str]

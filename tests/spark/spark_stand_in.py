@@ -96,8 +96,8 @@ class Death:
 class Checkpoint:
     """What outlives a run: the offset log, the commit log, and the sink.
 
-    The sink is idempotent by the batch's number, as Spark's are: a batch that is replayed takes
-    its former self's place.
+    The sink is idempotent by the batch's number, as Spark's own are: a batch that is replayed is
+    not written again.
     """
 
     offsets: list[dict[str, Any]] = field(default_factory=list)
@@ -108,7 +108,7 @@ class Checkpoint:
     another member may read those once more. Also those of a partition's last two batches whose
     session was lost while they were written."""
     unlike: list[int] = field(default_factory=list)
-    """Batches that were replayed and read something else."""
+    """Batches that were replayed and read something new, which such a sink does not take."""
 
     def written(self) -> list[Record]:
         """All that is in the sink."""
@@ -242,9 +242,8 @@ class Query:
         records = sorted(record for task in tasks for record in self._read(task))
         self._reach("read")
         self._stopping.wait(self._sink_takes)
-        if log.sink.get(log.committed, records) != records:
+        if not {*records} <= {*log.sink.setdefault(log.committed, records)}:
             log.unlike.append(log.committed)
-        log.sink[log.committed] = records
         self._reach("sink committed")
         log.committed += 1
         self._reach("batch committed")
