@@ -6,8 +6,9 @@ Three queries with checkpoints of their own share a group while records are prod
 started, stopped, drained and killed, between and in the midst of the calls of the source's life
 cycle, and started again; sinks are slow, and brokers restart. In the end all records are in the
 sinks; one is in two sinks only if it was in the first when that query died or lost its session, and
-the group did not know that yet; and in no sink twice, for a batch that is replayed reads nothing
-else than before. A query that was drained leaves nothing to be read again.
+the group did not know that yet; and in the same sink twice only if, besides, another query has
+claimed the partition in between. A batch that is replayed reads nothing else than before. A query
+that was drained leaves nothing to be read again.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Outcome:
     missing: list[Record]
     twice: list[Record]
     wrong: list[Record]
-    """Twice, although the group knew of the first time, or nobody died; or in the same sink."""
+    """Twice, although the group knew of the first time, or nobody died."""
     unlike: int
     """Replayed batches that read something new."""
     drained: int
@@ -146,7 +147,10 @@ class _Schedule:
     def outcome(self) -> Outcome:
         irreducible = {record for one in self._checkpoints for record in one.exposed}
         within = {
-            r for one in self._checkpoints for r, n in Counter(one.written()).items() if n > 1
+            record
+            for one in self._checkpoints
+            for record, times in Counter(one.written()).items()
+            if times > 1 and record not in one.exposed
         }
         written = self._written()
         twice = sorted(record for record, count in written.items() if count > 1)
