@@ -66,7 +66,17 @@ _REASONS: tuple[tuple[str, Mapping[type[Event], tuple[State, ...]]], ...] = (
     ),
     (
         "an assignor that is slower than its round, which another one has followed: rare",
-        {AssignmentComputed: (S.UNJOINED, S.JOINING, S.SYNCING, S.ADOPTING, S.STABLE, S.CLOSED)},
+        {
+            AssignmentComputed: (
+                S.UNJOINED,
+                S.PREPARING,
+                S.JOINING,
+                S.SYNCING,
+                S.ADOPTING,
+                S.STABLE,
+                S.CLOSED,
+            )
+        },
     ),
     (
         "close() finishes the step that the user is at first",
