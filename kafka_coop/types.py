@@ -23,6 +23,9 @@ Generation = NewType("Generation", int)
 NO_MEMBER_ID = MemberId("")
 NO_GENERATION = Generation(-1)
 
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""The brokers' own: no pattern means them, and no group is asked about them."""
+
 PartitionIndices: TypeAlias = npt.NDArray[np.int32]
 _Integer = TypeVar("_Integer", bound=np.integer)
 

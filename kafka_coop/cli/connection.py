@@ -15,7 +15,8 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]  # its stubs hide ClusterMetadata
 
 from kafka_coop.cli.exits import CommandError, Exit
-from kafka_coop.types import TopicPartition
+from kafka_coop.hopeless import HOPELESS
+from kafka_coop.types import INTERNAL_TOPICS, TopicPartition
 
 T = TypeVar("T")
 
@@ -34,19 +35,9 @@ _READER: Final[Mapping[str, Any]] = {
     # An offset with an open transaction on it is told as it was, instead of waited for (KIP-447).
     "isolation.level": "read_uncommitted",
 }
-_INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 _PARTITIONS_AT_ONCE: Final = 5_000
 """A question of some hundred kilobytes."""
 
-_REFUSED: Final = frozenset(
-    {
-        KafkaError._AUTHENTICATION,  # noqa: SLF001  # confluent's name for librdkafka's code
-        KafkaError.SASL_AUTHENTICATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    }
-)
 _WRONG_SETTINGS: Final = frozenset(
     {KafkaError._INVALID_ARG, KafkaError._SSL}  # noqa: SLF001  # the same
 )
@@ -94,7 +85,7 @@ class Connection:
             wait = min(2 * wait, max(deadline - time.monotonic(), _FIRST_SLICE))
             self.admin.poll(0)
             codes = {heard.code() for heard in self._heard}
-            refused = codes & (_REFUSED | _WRONG_SETTINGS)
+            refused = codes & (HOPELESS | _WRONG_SETTINGS)
             all_failed = KafkaError._ALL_BROKERS_DOWN in codes  # noqa: SLF001
             if refused or all_failed or time.monotonic() >= deadline:
                 raise self._error(failed)
@@ -113,7 +104,7 @@ class Connection:
                 f"no answer from {self.servers} within {self.timeout:g} s", Exit.UNREACHABLE
             ) from None
         except KafkaException as error:
-            if error.args[0].code() in _REFUSED | _UNANSWERED:
+            if error.args[0].code() in HOPELESS | _UNANSWERED:
                 raise self._error(error.args[0]) from None
             raise
 
@@ -132,7 +123,7 @@ class Connection:
         topics = self.metadata().topics
         partitions = [
             ConfluentPartition(topic, partition)
-            for topic in sorted(topics.keys() - _INTERNAL)
+            for topic in sorted(topics.keys() - INTERNAL_TOPICS)
             for partition in topics[topic].partitions
         ]
         found: dict[TopicPartition, int] = {}
@@ -144,7 +135,7 @@ class Connection:
                     if one.error is None and one.offset >= 0:
                         found[TopicPartition(one.topic, one.partition)] = one.offset
         except KafkaException as error:
-            if error.args[0].code() in _REFUSED | _UNANSWERED:
+            if error.args[0].code() in HOPELESS | _UNANSWERED:
                 raise self._error(error.args[0]) from None
             raise
         finally:
@@ -168,7 +159,7 @@ class Connection:
                 raise self._error(error.args[0]) from None
         for one in found:
             problem: KafkaError | None = one.error  # its stubs say that there never is one
-            if problem is not None and problem.code() in _REFUSED:
+            if problem is not None and problem.code() in HOPELESS:
                 raise self._error(problem)
         return list(found)
 
@@ -177,7 +168,7 @@ class Connection:
         self.admin.poll(0)
         said = [*self._heard, last]
         for error in said:
-            if error.code() in _REFUSED:
+            if error.code() in HOPELESS:
                 return CommandError(
                     f"{self.servers} refuses: {_text(error)}. Credentials and TLS settings are"
                     " given as --config key=value or in a --config-file",

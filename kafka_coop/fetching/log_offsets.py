@@ -21,11 +21,9 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from kafka_coop.config.known import KNOWN
 from kafka_coop.config.properties import Role
-from kafka_coop.types import TopicPartition
+from kafka_coop.types import INTERNAL_TOPICS, TopicPartition
 
 _SPEC: Any = OffsetSpec  # untyped
-_INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-"""The brokers' own topics: no pattern means them, here as in a group's subscription."""
 _NO_RECORD = -1
 
 
@@ -181,7 +179,7 @@ class LogOffsets:
 
 
 def _matches(pattern: str | None, topic: str) -> bool:
-    return pattern is not None and topic not in _INTERNAL and bool(re.match(pattern, topic))
+    return pattern is not None and topic not in INTERNAL_TOPICS and bool(re.match(pattern, topic))
 
 
 def _is_common(key: str) -> bool:

@@ -20,13 +20,14 @@ from confluent_kafka import KafkaError, KafkaException
 
 from kafka_coop.consumer import CoopConsumer
 from kafka_coop.fetching.ranges import NoProgressError
+from kafka_coop.hopeless import HOPELESS
 from kafka_coop.listener import RebalanceListener
 from kafka_coop.spark.errors import MembershipError, OptionError
 from kafka_coop.spark.holdings import Committed, Holdings
 from kafka_coop.spark.latency import RebalanceLatency
 from kafka_coop.spark.offsets import claim_metadata, claim_of
 from kafka_coop.spark.options import StreamOptions
-from kafka_coop.spark.refusals import HOPELESS, refusal
+from kafka_coop.spark.refusals import refusal
 from kafka_coop.types import TopicPartition
 
 _LOG = logging.getLogger("kafka_coop.spark")

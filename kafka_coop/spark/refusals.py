@@ -10,18 +10,8 @@ from typing import Final
 
 from confluent_kafka import KafkaError
 
+from kafka_coop.hopeless import HOPELESS
 from kafka_coop.spark.options import ReadOptions
-
-HOPELESS: Final = frozenset(
-    {
-        KafkaError._AUTHENTICATION,  # noqa: SLF001  # the name of confluent's public constant
-        KafkaError.SASL_AUTHENTICATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    }
-)
-"""Errors that waiting does not cure."""
 
 _OF_MEMBERS: Final = frozenset({KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION})
 """To a member: the partitions are not its own any more, and it is told so otherwise. To who is no

@@ -809,6 +809,15 @@ def horizon(box: Box, monkeypatch: pytest.MonkeyPatch, **options: str) -> Sessio
     return session
 
 
+def interrupted_replay(box: Box, monkeypatch: pytest.MonkeyPatch) -> Offset:
+    """The end of a query's first batch, in the middle of its replay; it has ended then."""
+    session = horizon(box, monkeypatch, maxOffsetsPerTrigger="4")
+    offset = batch(session, {})
+    session.latest(offset, limited=True)
+    session.close()
+    return offset
+
+
 @pytest.fixture
 def ten_read(box: Box, monkeypatch: pytest.MonkeyPatch) -> Offset:
     """The end of a first query's one batch, ten records a partition, which it has committed."""
@@ -844,10 +853,7 @@ def test_who_takes_over_in_the_middle_of_a_replay_begins_it_anew(
 ) -> None:
     """The horizon is measured from what is committed, not from how far a replay has come."""
     assert ten_read
-    second = horizon(box, monkeypatch, maxOffsetsPerTrigger="4")
-    offset = batch(second, {})
-    second.latest(offset, limited=True)
-    second.close()
+    interrupted_replay(box, monkeypatch)
     third = horizon(box, monkeypatch)
     assert ranges(batch(third, {})) == {0: Range(6, 10), 1: Range(6, 10)}
 
@@ -857,10 +863,7 @@ def test_the_same_checkpoint_goes_on_in_the_middle_of_its_replay(
 ) -> None:
     """Its state is that of its last batch."""
     assert ten_read
-    second = horizon(box, monkeypatch, maxOffsetsPerTrigger="4")
-    offset = batch(second, {})
-    second.latest(offset, limited=True)
-    second.close()
+    offset = interrupted_replay(box, monkeypatch)
     again = horizon(box, monkeypatch)
     assert ranges(batch(again, offset)) == {0: Range(8, 10), 1: Range(8, 10)}
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 
 import pytest
+import trial_journals as journals
 
 from kafka_coop.testing.trial.assess import assess, stops
 from kafka_coop.testing.trial.journal import Event
@@ -25,16 +27,8 @@ CALM = (SESSION + MACHINE).total_seconds()
 QUIET = CALM + RECONNECT.total_seconds()
 
 
-def told(*lines: str) -> list[Event]:
-    """Events of ``A 1 0,1`` (assigned in second 1) and ``R 2 0 7`` (partition 0, offset 7)."""
-    events = []
-    for line in lines:
-        kind, at, *rest = line.split()
-        numbers = tuple(int(n) for n in rest[0].split(",")) if rest else ()
-        offset = int(rest[1]) if len(rest) > 1 else -1
-        moment = round(float(at) * NANO)
-        events.append(Event(kind=kind, at=moment, partitions=numbers, offset=offset))  # type: ignore[arg-type]  # a Kind
-    return events
+told = partial(journals.told, second=NANO)
+"""Times in seconds."""
 
 
 def fault(at: float, until: float = 0.0, name: str = "f", what: str = "") -> Injected:

@@ -6,20 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from trial_journals import told
 
 from kafka_coop.testing.trial.journal import Event, Journal, read_journal
 from kafka_coop.testing.trial.verdict import Stop, Verdict, judge, miscommitted, prefixes
-
-
-def told(*lines: str) -> list[Event]:
-    """Events of ``A 1 0,1`` (assigned at time 1) and ``R 2 0 7`` (partition 0, offset 7)."""
-    events = []
-    for line in lines:
-        kind, at, *rest = line.split()
-        numbers = tuple(int(n) for n in rest[0].split(",")) if rest else ()
-        offset = int(rest[1]) if len(rest) > 1 else -1
-        events.append(Event(kind=kind, at=int(at), partitions=numbers, offset=offset))  # type: ignore[arg-type]  # a Kind
-    return events
 
 
 def verdict(*journals: list[Event], produced: int = 0, **killed: int) -> Verdict:

@@ -100,10 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no journals in {given.journals}")
     result = completed(json.loads(given.result.read_text()), journals)
     assess(result, journals)
-    if given.out:
-        given.out.write_text(result.to_json() + "\n")
-    sys.stdout.write(result.summary() + "\n")
-    return 0 if result.sound and result.complete else 1
+    return result.hand_in(given.out)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Final, Self
 
 NANO: Final = 1_000_000_000
@@ -147,6 +149,17 @@ class Result:
     def to_json(self) -> str:
         """All of it."""
         return json.dumps(asdict(self), indent=1)
+
+    def hand_in(self, file: Path | None) -> int:
+        """Ends a command: all of it into the file, if there is one, the summary to stdout.
+
+        Returns:
+            The exit status: 0 where the run was sound and complete.
+        """
+        if file:
+            file.write_text(self.to_json() + "\n")
+        sys.stdout.write(self.summary() + "\n")
+        return 0 if self.sound and self.complete else 1
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:

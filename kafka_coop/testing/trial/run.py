@@ -291,10 +291,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             LocalKafka(brokers=3, proxied=True, properties=SAFE, start_timeout=_PATIENCE)
         )
         result = run(plan, folder, kafka, lambda text: sys.stderr.write(f"{text}\n"))
-    if given.result:
-        given.result.write_text(result.to_json() + "\n")
-    sys.stdout.write(result.summary() + "\n")
-    return 0 if result.sound and result.complete else 1
+    return result.hand_in(given.result)
 
 
 if __name__ == "__main__":
