@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from kafka_coop.simulation.process import Process
 
 _EVENTS_PER_SECOND = 2000
-"""More than this, and a member spins. One that hunts for a follow-up round beats every 10 ms."""
+"""More than this, and a member spins. One that hunts for a follow-up round beats every 4 ms."""
 
 _POLL_TIMEOUT = "consumer poll timeout has expired."
 """The one reason to leave while the user owns: he is told afterwards, and has no lease."""
