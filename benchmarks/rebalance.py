@@ -1,6 +1,7 @@
 """What a rebalance costs: the gap of a moved partition, the silence of a kept one, and how long.
 
-    python -m benchmarks.rebalance [--runs 3] [--clients kafka_coop,cooperative-sticky,java,mixed]
+    python -m benchmarks.rebalance [--runs 3]
+        [--clients kafka_coop,kafka_coop+drain+watchdog,cooperative-sticky,java,mixed,…]
 
 A real Kafka on loopback, 48 partitions at 2,000 records/s in all (24 ms between two records of a
 partition), four members, each a process. For a while nothing happens; then a fifth joins, then
@@ -14,6 +15,9 @@ for every client. A first group of each client is not measured: it warms up the 
     java                five of kafka-clients', with its CooperativeStickyAssignor
     mixed               ours, Java's, librdkafka's, ours, all of them cooperative-sticky; the fifth,
                         which joins and closes, is ours
+    …+drain             the same, but that ours leave by drain(): they poll on until they are
+                        drained, and then close
+    …+watchdog          the same, but that ours have coop.watchdog
 
 Each has its own defaults, but for session.timeout.ms: 6000 for all. The first member starts alone,
 so that it leads the group, until it is killed: in the mixed group, too, that is one of ours. Others
@@ -50,6 +54,9 @@ RATE = 2_000
 MEMBERS = 4
 CREWS = {"mixed": ("kafka_coop", "java", "cooperative-sticky", "kafka_coop")}
 """Whose client each member is, of groups that are not all of one. A fifth is the first's again."""
+VARIANTS = {"drain": "drain", "watchdog": "coop.watchdog=true"}
+"""What our members are started with, by what is added to a client's name."""
+CLIENTS = "kafka_coop,kafka_coop+drain+watchdog,cooperative-sticky,java,mixed,mixed+watchdog"
 EVENTS = ("nothing", "join", "leave", "kill")
 WINDOW = {"nothing": 6.0, "join": 10.0, "leave": 8.0, "kill": 12.0}
 HEARTBEAT = 3.0
@@ -96,7 +103,8 @@ class Group:
     """The members of one run.
 
     Args:
-        client: One of the clients that `benchmarks.rebalance_member` has, java, or a crew's name.
+        client: One of the clients that `benchmarks.rebalance_member` has, java, or a crew's name;
+            with variants, as above.
         bootstrap, topic: What they read.
         folder: For their logs.
 
@@ -105,7 +113,9 @@ class Group:
     """
 
     def __init__(self, client: str, bootstrap: str, topic: str, folder: Path) -> None:
-        self._crew = CREWS.get(client, (client,))
+        name, *variants = client.split("+")
+        self._crew = CREWS.get(name, (name,))
+        self._variants = [VARIANTS[variant] for variant in variants]
         self._bootstrap = bootstrap
         self._group = f"{client}-{time.time_ns()}"
         self._topic = topic
@@ -116,8 +126,11 @@ class Group:
 
     def start(self, *options: str, wait: bool = False) -> int:
         number = len(self.processes)
-        arguments = [*_member(self._crew[number % len(self._crew)]), self._bootstrap, self._group]
+        client = self._crew[number % len(self._crew)]
+        arguments = [*_member(client), self._bootstrap, self._group]
         arguments += [self._topic, str(self._log(number)), *options]
+        if client == "kafka_coop":
+            arguments += self._variants
         if wait:
             arguments.append("wait")
             self._waiting.add(number)
@@ -255,7 +268,7 @@ def warm_up(client: str, bootstrap: str, topic: str, folder: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--clients", default="kafka_coop,cooperative-sticky,java,mixed")
+    parser.add_argument("--clients", default=CLIENTS)
     parser.add_argument("--phases", default="in phase,spread")
     options = parser.parse_args()
     costs: dict[tuple[str, str, str], list[Cost]] = defaultdict(list)

@@ -144,6 +144,7 @@ class CoopConsumer(Closeable):
             fetcher=self._fetcher,
             times=self._metrics.polls,
             measuring=self._measuring,
+            draining=self._draining,
         )
 
     # --- subscribing -----------------------------------------------------------------------
@@ -219,7 +220,8 @@ class CoopConsumer(Closeable):
             timeout: Negative or None: wait until there is one.
 
         Returns:
-            A record, or a partition's error (`Message.error`); None if time ran out.
+            A record, or a partition's error (`Message.error`); None if time ran out, or where
+            nothing more is to come, for this consumer has just been `drained`.
 
         Raises:
             KafkaException: The membership failed in a way that the user must know of.

@@ -38,6 +38,7 @@ class Draining:
     def __init__(self, ownership: Ownership) -> None:
         self._ownership = ownership
         self._ends = float("inf")
+        self._told = False
         self.begun = False
 
     def begin(self, backend: Backend, within: timedelta, *, worth_it: bool) -> None:
@@ -54,12 +55,22 @@ class Draining:
 
     def stop(self) -> None:
         """The consumer begins anew."""
-        self.begun, self._ends = False, float("inf")
+        self.begun, self._told, self._ends = False, False, float("inf")
 
     @property
     def over(self) -> bool:
         """Whether it was begun, and has reached its end."""
         return self.begun and (not self._ownership.owned or clock.now() >= self._ends)
+
+    def news(self) -> bool:
+        """Whether it is over, the first time that it is: a poll has nothing more to wait for.
+
+        What was given up waits for this member to leave, or to join once more. Were the user to
+        learn of the end when a timeout is up, nobody would have it until then.
+        """
+        first = not self._told and self.over
+        self._told = self._told or first
+        return first
 
 
 class Closing:

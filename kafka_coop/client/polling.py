@@ -16,6 +16,7 @@ from confluent_kafka import Message
 from kafka_coop.backend import clock
 from kafka_coop.backend.mailbox import Mailbox
 from kafka_coop.client.by_hand import ByHand
+from kafka_coop.client.closing import Draining
 from kafka_coop.client.commits import Commits
 from kafka_coop.client.handover import Handover
 from kafka_coop.client.measuring import Measuring
@@ -71,6 +72,7 @@ class Polling:
         fetcher: Fetching,
         times: PollClock,
         measuring: Measuring,
+        draining: Draining,
     ) -> None:
         self.turn = threading.Lock()
         self.thread: int | None = None
@@ -85,6 +87,7 @@ class Polling:
         self._fetcher = fetcher
         self._times = times
         self._measuring = measuring
+        self._draining = draining
         times.last_seen = lambda: mailbox.last_poll
 
     def one(self, timeout: float) -> Message | None:
@@ -147,6 +150,8 @@ class Polling:
                 return  # processed before the next call, which may take partitions away
             if ownership.errors:
                 got.append(ownership.errors.popleft())
+                return
+            if not got and self._draining.news():
                 return
             ownership.lock.take_turn()
             remaining = deadline - time.monotonic()

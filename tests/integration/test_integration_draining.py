@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 
 import pytest
@@ -75,6 +76,22 @@ def test_a_loop_over_records_ends_when_nothing_is_left_to_do(cluster: Cluster) -
         with in_background(staying.step):
             assert list(leaving.consumer) == []
         assert not leaving.owned
+
+
+def test_a_poll_that_waits_for_ever_ends_with_the_draining(embedded: EmbeddedKafka) -> None:
+    topic, group = unique("t"), unique("g")
+    embedded.create_topic(topic, partitions=2)
+    leaving, staying = (Member(embedded, group, topic, session_timeout_ms=6000) for _ in range(2))
+    with members(leaving, staying):
+        shared(topic, 2, leaving, staying)
+        leaving.consumer.drain(LONG)
+        polled = threading.Thread(target=leaving.consumer.poll, args=(-1,), daemon=True)
+        with in_background(staying.step):
+            polled.start()
+            polled.join(PATIENCE)
+        assert not polled.is_alive()
+        assert leaving.consumer.drained
+        shared(topic, 2, staying)
 
 
 def test_nobody_relieves_a_group_of_which_all_drain_and_time_ends_it(
