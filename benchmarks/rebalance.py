@@ -1,6 +1,6 @@
 """What a rebalance costs: the gap of a moved partition, the silence of a kept one, and how long.
 
-    python -m benchmarks.rebalance [--runs 3]
+    python -m benchmarks.rebalance [--runs 3] [--kafka 4.1.0]
         [--clients kafka_coop,kafka_coop+drain+watchdog,cooperative-sticky,java,mixed,…]
 
 A real Kafka on loopback, 48 partitions at 2,000 records/s in all (24 ms between two records of a
@@ -48,6 +48,7 @@ from benchmarks.rebalance_cost import Cost, History, report
 from benchmarks.settled import MemberLog, settled
 from kafka_coop.testing import LocalKafka
 from kafka_coop.testing.java import client_program
+from kafka_coop.testing.local import DEFAULT_VERSION
 
 PARTITIONS = 48
 RATE = 2_000
@@ -270,9 +271,10 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--clients", default=CLIENTS)
     parser.add_argument("--phases", default="in phase,spread")
+    parser.add_argument("--kafka", default=DEFAULT_VERSION, help="the broker's version")
     options = parser.parse_args()
     costs: dict[tuple[str, str, str], list[Cost]] = defaultdict(list)
-    with LocalKafka() as kafka, tempfile.TemporaryDirectory() as folder:
+    with LocalKafka(version=options.kafka) as kafka, tempfile.TemporaryDirectory() as folder:
         kafka.create_topic("load", partitions=PARTITIONS)
         load = Load(kafka.bootstrap_servers, "load")
         load.start()
