@@ -197,12 +197,17 @@ class Commits:
         )
 
     def commit_before_release(self, partitions: Partitions) -> None:
-        """Auto-commit: returns when it is done, or given up and reported."""
+        """Auto-commit: returns when it is done, or given up and reported.
+
+        Nobody has the partitions meanwhile: what the fetcher needs to let go of them, some
+        milliseconds, passes while the coordinator writes.
+        """
         offsets = self._news(partitions)
         if not offsets:
             return
         within = self._patience()
         future = self._backend.commit(offsets, within)
+        self._ownership.silence(partitions)
         self._report(offsets, future.result(within.total_seconds() + 1))
 
     # --- how -----------------------------------------------------------------------------------

@@ -82,6 +82,11 @@ class Ownership:
             self.errors = deque(kept)
             self._metrics.assignment(self.owned, time.monotonic())
 
+    def silence(self, partitions: Partitions) -> None:
+        """Nothing is fetched any more of what the group is about to take; it is owned still."""
+        with self.lock:
+            self._fetcher.remove((partitions - self._by_hand) & self._fetcher.assignment())
+
     def release_the_groups(self, partitions: Partitions) -> None:
         """The same for what the group takes: what was taken by hand meanwhile stays."""
         self.release(partitions - self._by_hand)

@@ -106,8 +106,11 @@ class Member(Joining, Leaving):
         """Whether a commit of this partition is ours to make.
 
         Topics that are not subscribed to are nobody's in this group: a user may keep
-        offsets of their own there.
+        offsets of their own there. What on_lost is told of is not ours any more, also while it
+        runs: a topic may have vanished of which the coordinator has not heard.
         """
+        if self._blocking is not None and partition in self._blocking.gives_up.lost:
+            return False
         if partition in self.owned:
             # Also where its topic is not subscribed to any more: evicted before it was given
             # up, it would else be committed without a generation, past whoever has it now.

@@ -296,6 +296,30 @@ def back_within_its_session_without_a_round() -> Scenario:
     )  # fmt: skip
 
 
+def committed_while_on_lost_ran() -> Scenario:
+    """A topic's partitions vanished from metadata that lagged, and were lost, in mid-generation.
+
+    The user committed from another thread, or inside on_lost: the member's generation was as good as
+    before, and the coordinator took it.
+    """
+    plan = MemberPlan(topics=("alpha",), strategies=("constrained-cooperative-sticky",))
+    return scenario(
+        152432,
+        {"m0": replace(plan, topics=("beta", "gamma")), "m1": plan},
+        (0.0, ft.Start(member="m0")),
+        (0.0, ft.HoldMetadata(node_id=3, seconds=10.0)),
+        (1.0, ft.Jump(member="m0", seconds=3.0)),
+        (1.0, ft.SlowCallbacks(member="m0", seconds=0.47)),
+        (2.0, ft.Start(member="m1")),
+        (2.0, ft.GrowTopic(topic="beta", by=2)),
+        (2.63, ft.Drain(member="m0", seconds=6.0)),
+        (4.0, ft.CommitNow(member="m0")),
+        quiet_at=5.0,
+        timing=Timing(),
+        topics={"beta": 1},
+    )
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -312,6 +336,7 @@ def back_within_its_session_without_a_round() -> Scenario:
         drained_in_the_midst_of_a_round,
         given_what_its_metadata_do_not_know,
         back_within_its_session_without_a_round,
+        committed_while_on_lost_ran,
     ],
     ids=lambda make: str(make.__name__),
 )
