@@ -299,7 +299,7 @@ def back_within_its_session_without_a_round() -> Scenario:
 def committed_while_on_lost_ran() -> Scenario:
     """A topic's partitions vanished from metadata that lagged, and were lost, in mid-generation.
 
-    The user committed from another thread, or inside on_lost: the member's generation was as good as
+    The user committed in another thread, or inside on_lost: the generation was as good as
     before, and the coordinator took it.
     """
     plan = MemberPlan(topics=("alpha",), strategies=("constrained-cooperative-sticky",))
