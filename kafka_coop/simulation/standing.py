@@ -33,6 +33,7 @@ class Standing:
         self._session = settings.session_timeout.total_seconds()
         self._rebalance = settings.rebalance_timeout.total_seconds()
         self._sent: dict[int, float] = {}
+        self._sent_before_a_jump: set[int] = set()
         self._proven = _NEVER
         self._synced = False
         self.good = False
@@ -54,8 +55,9 @@ class Standing:
                 self._ends()
 
     def clock_jumped(self) -> None:
-        """Its lease may be over, by its own clock."""
+        """Its lease may be over, by its own clock, or is so sooner than what is under way says."""
         self.sure_until = _NEVER
+        self._sent_before_a_jump = set(self._sent)
 
     def given_an_assignment(self) -> None:
         """SyncGroup was answered, and the answer is taken."""
@@ -82,6 +84,7 @@ class Standing:
         if event.answer.error in _ALIVE:
             self._proven = max(self._proven, sent)
         sure = self.good and self._synced and now < lease_until
+        sure = sure and event.token not in self._sent_before_a_jump
         if event.answer.error is ErrorCode.none and sure:
             self.sure_until = max(self.sure_until, sent + min(self._session, self._rebalance))
 

@@ -320,6 +320,23 @@ def committed_while_on_lost_ran() -> Scenario:
     )
 
 
+def a_clock_that_jumps_while_a_beat_is_under_way() -> Scenario:
+    """The box was wrong: it held that beat's acknowledgement for a session from its sending."""
+    plan = MemberPlan(topics=("beta",), strategies=("constrained-cooperative-sticky",))
+    return scenario(
+        180481,
+        {"m0": plan, "m1": replace(plan, habits=UserHabits(callback=0.3))},
+        (0.0, ft.Start(member="m0")),
+        (0.0, ft.Start(member="m1")),
+        (1.04, ft.Drain(member="m1", seconds=3.0)),
+        (1.224, ft.Jump(member="m0", seconds=2.9)),
+        (1.227, ft.Stall(member="m0", seconds=0.3)),
+        quiet_at=2.0,
+        timing=Timing(initial_delay=0.1, latency=(0.0005, 0.001)),
+        topics={"beta": 2},
+    )
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -337,6 +354,7 @@ def committed_while_on_lost_ran() -> Scenario:
         given_what_its_metadata_do_not_know,
         back_within_its_session_without_a_round,
         committed_while_on_lost_ran,
+        a_clock_that_jumps_while_a_beat_is_under_way,
     ],
     ids=lambda make: str(make.__name__),
 )
