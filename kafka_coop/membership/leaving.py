@@ -117,6 +117,13 @@ class Leaving(MemberCore):
         self._leave_by = now + _TIMEOUT.total_seconds()
         return self._pulse.stop() + sent
 
+    def _needs_coordinator_to_leave(self) -> bool:
+        """Whether `_advance_leaving` still looks for it: a commit, or LeaveGroup, is to be sent.
+
+        One that is lost while LeaveGroup is under way is looked for no more.
+        """
+        return self.state is State.LEAVING and (self._blocking is not None or self._awaited is None)
+
     def _stays_in_the_books(self) -> bool:
         """Whether the coordinator is to keep our place until the session times out (KIP-345).
 

@@ -58,7 +58,7 @@ class Member(Joining, Leaving):
             times.append(self._poll_deadline())
         if self.state in MEMBER:
             times += (self._round_ends_by, self._lingers_until)
-        if self.state in MEMBER or self.state is State.LEAVING:
+        if self.state in MEMBER or self._needs_coordinator_to_leave():
             times.append(self._discovery.deadline())
         if self.state is State.LEAVING and self._blocking is None:
             times.append(self._leave_by)

@@ -6,6 +6,8 @@ subscription would take effect with the next round, whenever that is. For the sa
 change of topics may go unseen while a static leader restarts: its new process is told to lead,
 but not for which topics the plan in force was made. So may a change of a static member's
 subscription, where the coordinator fails over before the round that it began is in the log.
+And where a peer leads, no mark tells of a follow-up round: a static member that dies while it gives
+partitions up, and returns to a place that no longer has them, leaves nobody to begin it.
 After such a run somebody asks for a round.
 
 A run is a function of its `Scenario` alone. It goes through the incidents, then everything
@@ -283,9 +285,16 @@ class World:
         )
         self.processes[member] = self._by_name[process.name] = process
         if former is not None and plan.instance_id is not None:
+            self._plan_may_be_old |= self._led_by_a_peer()
             process.subscribe(*former.subscribed)
         else:
             process.subscribe(plan.topics, plan.patterns)
+
+    def _led_by_a_peer(self) -> bool:
+        group = self.cluster.coordinator.group(GROUP)
+        members = () if group is None else group.members
+        led = (self._plans[m.client_id] for m in members if group and m.member_id == group.leader)
+        return any(plan.client is not None for plan in led)
 
     # --- brokers ---------------------------------------------------------------------------
 

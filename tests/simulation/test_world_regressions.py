@@ -337,6 +337,45 @@ def a_clock_that_jumps_while_a_beat_is_under_way() -> Scenario:
     )
 
 
+def the_coordinator_is_lost_while_leave_group_is_under_way() -> Scenario:
+    """It was to be looked for, and was not: the deadline for that stayed, and the member spun."""
+    return scenario(
+        238355,
+        {
+            "m0": MemberPlan(
+                topics=("gamma",),
+                strategies=("constrained-cooperative-sticky",),
+                instance_id="i0",
+            )
+        },
+        (1.0, ft.Start(member="m0")),
+        (2.75, ft.Drain(member="m0", seconds=3.0)),
+        (4.0, ft.SlowNetwork(member="m0", factor=10.0)),
+        (4.5, ft.MoveCoordinator(to=None)),
+        (4.95, ft.Unsubscribe(member="m0")),
+        quiet_at=5.0,
+        timing=Timing(latency=(0.0005, 0.02)),
+        topics={"gamma": 1},
+    )
+
+
+def led_by_a_peer_that_dies_while_it_gives_up() -> Scenario:
+    """The box had promised too much: nobody knows that what it gave up is still to be given away."""
+    plan = MemberPlan(topics=("beta",))
+    habits = UserHabits(callback=0.3)
+    return scenario(
+        257719,
+        {"m0": replace(plan, instance_id="i0", client="librdkafka", habits=habits), "m2": plan},
+        (0.0, ft.Start(member="m0")),
+        (0.03, ft.Start(member="m2")),
+        (1.03, ft.Crash(member="m0")),
+        (1.1, ft.Start(member="m0")),
+        quiet_at=2.0,
+        timing=Timing(),
+        topics={"beta": 2},
+    )
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -355,6 +394,8 @@ def a_clock_that_jumps_while_a_beat_is_under_way() -> Scenario:
         back_within_its_session_without_a_round,
         committed_while_on_lost_ran,
         a_clock_that_jumps_while_a_beat_is_under_way,
+        the_coordinator_is_lost_while_leave_group_is_under_way,
+        led_by_a_peer_that_dies_while_it_gives_up,
     ],
     ids=lambda make: str(make.__name__),
 )
