@@ -360,7 +360,7 @@ def the_coordinator_is_lost_while_leave_group_is_under_way() -> Scenario:
 
 
 def led_by_a_peer_that_dies_while_it_gives_up() -> Scenario:
-    """The box had promised too much: nobody knows that what it gave up is still to be given away."""
+    """The box had promised too much: nobody knows that what it gave up is to be given away."""
     plan = MemberPlan(topics=("beta",))
     habits = UserHabits(callback=0.3)
     return scenario(
