@@ -222,6 +222,7 @@ class GroupCoordinator:
         if self._availability is Availability.RESIGNED:
             return ErrorCode.not_coordinator
         if self._availability is Availability.LOADING and not isinstance(request, Heartbeat):
+            # To SyncGroup, too, since Kafka 4; up to 3.9 that was told of a rebalance.
             return ErrorCode.coordinator_load_in_progress
         return ErrorCode.none
 

@@ -14,13 +14,14 @@
    what its owner delivered, none rewinds; of a partition that was lost none is sent.
 6  No change in, no change out: a round that is asked for where nothing has changed moves nothing
    (`kafka_coop.simulation.undisturbed`).
-7  A plan gives each partition to one member at most, who subscribes to its topic.
-8  Owned partitions are claimed with the generation of the assignment that was applied, and a
-   forced rejoin changes its bytes.
+7  A plan gives each partition to one member at most, who subscribes to its topic; none fails.
+8  Owned partitions are claimed with the generation of the assignment that was applied, the same to
+   every strategy, and a forced rejoin changes its bytes.
 D  Planned leaves (`kafka_coop.simulation.planned_leave`): a member who drains says so, as long as
    it does; the group relieves it, and its partitions lie idle for one cooperative round.
-L  Nothing is lost: whoever takes a partition over begins where it was delivered to, or before.
-M  The machine never raises, and never spins.
+L  Nothing is lost: whoever takes a partition over begins where it was delivered to, or before, and
+   not before what is committed.
+M  The machine never raises, never spins, and tells its user of no error that there is not.
 
 Not here: that the order of members does not matter (6) and that no bytes harm a leader (7), which
 the assignors' and the leader's own tests show; and 9, for there is no librdkafka in the box.
@@ -39,6 +40,7 @@ from typing import TYPE_CHECKING
 from kafka_coop.errors import Failure
 from kafka_coop.membership import effects as ef
 from kafka_coop.membership import events as ev
+from kafka_coop.membership.failures import LOCAL_MAX_POLL_EXCEEDED
 from kafka_coop.membership.states import MEMBER, State
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import (
@@ -60,6 +62,7 @@ from kafka_coop.types import (
     GroupMetadata,
     Partitions,
     RebalanceProtocol,
+    Subscription,
     TopicPartition,
 )
 
@@ -154,6 +157,7 @@ class Watcher:
         metadata_lag_until: Until then somebody may go by a broker's metadata that lagged behind. A
             member with patterns that asks it takes a new topic for gone, and revokes what it is
             given back a little later.
+        strategies_differ: Members may be refused for having no strategy in common.
         held_back_polls: How often a poll found the lease over.
         deliveries: How often records of a partition were handed out.
         delivered_twice: How often a poll of another kind of client handed out what others owned,
@@ -167,6 +171,7 @@ class Watcher:
         self.delivered: dict[TopicPartition, int] = {}
         self.reborn: set[str] = set()
         self.metadata_lag_until = float("-inf")
+        self.strategies_differ = False
         self.held_back_polls = 0
         self.deliveries = 0
         self.delivered_twice = 0
@@ -270,6 +275,8 @@ class Watcher:
                 f"JoinGroup({request.member_id!r}) owns {briefly(said.owned)}"
                 f" of generation {said.generation}: {request.reason}",
             )
+        if process.dialect is None and any(_unlike(said, drains, d) for _, d in request.protocols):
+            raise InvariantViolated("8", f"{process.name} tells its strategies different things")
         self._check_forced(process, request)
         kept = process.user.owned.difference(said.owned)
         if kept:
@@ -405,8 +412,15 @@ class Watcher:
         delivered = self.delivered.get(partition, 0)
         if process.world.trace is not None:
             self._tell(process, f"fetches {partition.topic}[{partition.partition}] from {offset}")
-        if offset > delivered and partition.topic not in self.reborn:
+        if partition.topic in self.reborn:
+            return
+        if offset > delivered:
             text = f"{process.name} begins {partition} at {offset}, delivered up to {delivered}"
+            raise InvariantViolated("L", text)
+        # Who was evicted in its on_assign begins where that began, and is given no record.
+        leased = process.world.agenda.now < process.mailbox.lease_until
+        if leased and offset < (committed := self._committed.get(partition, 0)):
+            text = f"{process.name} begins {partition} at {offset}, and {committed} is committed"
             raise InvariantViolated("L", text)
 
     def delivering(self, process: Process, partition: TopicPartition, until: int) -> None:
@@ -450,6 +464,17 @@ class Watcher:
     def raised(self, process: Process, failure: Failure) -> None:
         """The user is told of an error."""
         self._tell(process, f"error {failure.code}: {failure.message}")
+        expected = {LOCAL_MAX_POLL_EXCEEDED}
+        if self.strategies_differ:
+            expected.add(int(ErrorCode.inconsistent_group_protocol))
+        if failure.code not in expected:
+            text = f"{process.name} raises error {failure.code} for no reason: {failure.message}"
+            raise InvariantViolated("M", text)
+
+    def led(self, process: Process, error: str | None) -> None:
+        """An assignor has run, or failed."""
+        if error is not None:
+            raise InvariantViolated("7", f"{process.name} leads, and fails: {error}")
 
     def closed(self, process: Process) -> None:
         """close() returns."""
@@ -515,6 +540,12 @@ class Watcher:
 
     def _tell(self, process: Process, what: str) -> None:
         process.world.tell(process.name, what)
+
+
+def _unlike(said: Subscription, drains: bool, data: bytes) -> bool:  # noqa: FBT001  # as read
+    other, other_drains = read_join(data)
+    same = (other.owned, other.generation, other_drains) == (said.owned, said.generation, drains)
+    return not same
 
 
 def _check_lease(process: Process, record: _Record, until: float) -> None:

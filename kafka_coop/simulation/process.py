@@ -339,6 +339,7 @@ class Process:
             leader=effect.leader,
             generation=effect.generation,
         )
+        self.world.watcher.led(self, None if outcome.error is None else str(outcome.error))
         done = ev.AssignmentComputed(
             token=effect.token,
             assignments=dict(outcome.assignments),

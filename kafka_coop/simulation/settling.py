@@ -19,7 +19,8 @@ _STEP = 0.25
 """Virtual seconds between two looks."""
 
 _REST = 1.2
-"""Heartbeat intervals of calm after which nobody has anything left to tell the others."""
+"""Heartbeat intervals, or metadata refreshes, whichever take longer, of calm after which nobody has
+anything left to tell the others: a round for each refresh would be found."""
 
 _JOIN_GRACE = 5.0
 """What a lost JoinGroup may cost beyond the rebalance timeout: the client waits so long."""
@@ -56,7 +57,7 @@ def settle(world: World) -> tuple[float, int]:
     healed_at = world.agenda.now
     first = generation = _generation(world)
     calm_since = settled_at = healed_at
-    rest = _REST * (timing.heartbeat or 1.0)
+    rest = _REST * max(timing.heartbeat or 1.0, timing.metadata_max_age)
     while True:
         world.run_until(world.agenda.now + _STEP)
         world.make_up_for_unseen_changes()

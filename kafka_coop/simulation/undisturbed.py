@@ -78,6 +78,18 @@ def join(world: World) -> None:
         raise InvariantViolated("J", text)
     if (rounds := _generation(world) - generation) > _ROUNDS:
         raise InvariantViolated("J", f"a member joins, in {rounds} rounds")
+    _check_share(world)
+
+
+def _check_share(world: World) -> None:
+    """Nobody who could give the newcomer a partition has two more than it."""
+    joiner = world.processes[_JOINER]
+    topics = wanted_topics(world, joiner)
+    for name, process in world.processes.items():
+        more = len(process.user.owned) - len(joiner.user.owned)
+        if process.alive and more > 1 and any(of.topic in topics for of in process.user.owned):
+            text = f"a member joins, and has {more} partitions less than {name}"
+            raise InvariantViolated("J", text)
 
 
 def _calm(world: World) -> list[Process]:

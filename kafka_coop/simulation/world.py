@@ -116,6 +116,7 @@ class World:
         for topic, partitions in scenario.topics.items():
             self.cluster.topics.create(topic, partitions)
         self.watcher = Watcher()
+        self.watcher.strategies_differ = _strategies_differ(scenario)
         self.network = Network(
             self.agenda, self.cluster, latency=timing.latency, witness=self._witness
         )
@@ -364,3 +365,9 @@ class World:
             self._made_up_for = replaced
             for process in wanting:
                 process.enforce_rebalance()
+
+
+def _strategies_differ(scenario: Scenario) -> bool:
+    """Whether members have, or come to have, other strategies than the rest."""
+    redeploys = any(isinstance(i.fault, ft.Redeploy) for i in scenario.incidents)
+    return redeploys or len({plan.strategies for plan in scenario.members.values()}) > 1

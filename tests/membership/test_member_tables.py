@@ -178,6 +178,7 @@ _EXPECTED_AFTER_SYNC = {
     ErrorCode.illegal_generation: Reaction.RESET_GENERATION,
     ErrorCode.coordinator_not_available: Reaction.REDISCOVER,
     ErrorCode.not_coordinator: Reaction.REDISCOVER,
+    ErrorCode.coordinator_load_in_progress: Reaction.BACK_OFF,
     ErrorCode.invalid_request: Reaction.BACK_OFF,
     ErrorCode.fenced_instance_id: Reaction.FENCED,
 }

@@ -376,6 +376,20 @@ def led_by_a_peer_that_dies_while_it_gives_up() -> Scenario:
     )
 
 
+def a_coordinator_that_loads_is_asked_to_sync() -> Scenario:
+    """Kafka 4 answers so, and the user was told of an error that a new round cures."""
+    plan = MemberPlan(topics=("gamma",), strategies=("range",))
+    return scenario(
+        5328,
+        {"m1": plan, "m2": plan},
+        (0.0, ft.Start(member="m1")),
+        (0.0, ft.Start(member="m2")),
+        (1.05, ft.MoveCoordinator(to=1, loading=0.05)),
+        quiet_at=2.0,
+        timing=Timing(initial_delay=0.5, latency=(0.0005, 0.02)),
+    )
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -396,6 +410,7 @@ def led_by_a_peer_that_dies_while_it_gives_up() -> Scenario:
         a_clock_that_jumps_while_a_beat_is_under_way,
         the_coordinator_is_lost_while_leave_group_is_under_way,
         led_by_a_peer_that_dies_while_it_gives_up,
+        a_coordinator_that_loads_is_asked_to_sync,
     ],
     ids=lambda make: str(make.__name__),
 )
