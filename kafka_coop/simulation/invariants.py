@@ -467,6 +467,10 @@ class Watcher:
         expected = {LOCAL_MAX_POLL_EXCEEDED}
         if self.strategies_differ:
             expected.add(int(ErrorCode.inconsistent_group_protocol))
+        if process.settings.instance_id is not None:
+            # The coordinator had given it its former self's place, and failed over before that was
+            # in the log: its successor knows the former self alone.
+            expected.add(int(ErrorCode.fenced_instance_id))
         if failure.code not in expected:
             text = f"{process.name} raises error {failure.code} for no reason: {failure.message}"
             raise InvariantViolated("M", text)
