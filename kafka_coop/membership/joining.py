@@ -33,7 +33,7 @@ from kafka_coop.protocol.messages import (
     SyncGroup,
 )
 from kafka_coop.protocol.subscription import decode_topics
-from kafka_coop.types import NO_GENERATION, Assignment, Partitions
+from kafka_coop.types import NO_GENERATION, NO_PARTITIONS, Assignment, Generation, Partitions
 
 _JOIN_GRACE = timedelta(seconds=5)
 """What a JoinGroup may take beyond the rebalance timeout (Java's value)."""
@@ -165,6 +165,8 @@ class Joining(MemberCore):
 
     def _take_place(self, answer: GroupJoined, now: float) -> Effects:
         """In the group, in COMPLETING_REBALANCE: heartbeats start here."""
+        self._missed_a_round |= self._has_missed_a_round(answer.generation, now)
+        self._joined_last = answer.generation
         self.member_id, self.generation = answer.member_id, answer.generation
         self._pulse.start(
             self.metadata,
@@ -273,6 +275,17 @@ class Joining(MemberCore):
         timeout = self.settings.rebalance_timeout + _JOIN_GRACE
         return (SendSync(token=self._awaited, node=node, request=request, timeout=timeout),)
 
+    def _has_missed_a_round(self, joined: Generation, now: float) -> bool:
+        """Whether the group may have held a round of which we said nothing.
+
+        A static member that does not join in time keeps its place (KIP-345), and a round has given
+        what it owned to others. It was stopped, say: it comes back in the generation after that as
+        if nothing had happened, and would commit what it had processed two generations ago. While
+        our lease lasted no such round can have ended.
+        """
+        after = self._joined_last + 1
+        return bool(self.owned) and joined > after and now >= self._pulse.lease_until
+
     # --- SyncGroup's answer ----------------------------------------------------------------
 
     def _on_sync_answered(self, event: ev.SyncAnswered, now: float) -> Effects:
@@ -302,21 +315,25 @@ class Joining(MemberCore):
     ) -> Effects:
         """Gives up what went to others, first; then adopts the rest."""
         assigned = assignment.partitions
-        revoked, added = self.owned - assigned, assigned - self.owned
+        kept = NO_PARTITIONS if self._missed_a_round else assigned & self.owned
+        added = assigned - kept
         current = self._begin_round(now)
-        current.kept, current.assigned = assigned & self.owned, added
+        current.kept, current.assigned = kept, added
         current.follow_up = marks is not None and marks.follow_up
         self._pulse.suggest(marks.heartbeat_interval if marks is not None else None)
         self._adopt_matches(assigned)
         opened: Effects = (IdentityChanged(metadata=self.metadata, commits_open=True),)
         if added:
             opened += (PrefetchOffsets(partitions=added, generation=self.generation),)
-        if not revoked:
+        if kept == self.owned:
             if current.follow_up:
                 self._pulse.announce(now)
             return opened + self._adopt(assignment, now)
         self._enter(State.ADOPTING)
-        giving = revoke(revoked, auto_commit=self.settings.auto_commit)
+        if self._missed_a_round:
+            giving = self._losing()
+        else:
+            giving = revoke(self.owned - kept, auto_commit=self.settings.auto_commit)
         offered, out = self._offer_blocking(giving)
         out.adopts = assignment
         return opened + offered
@@ -328,6 +345,7 @@ class Joining(MemberCore):
         gave_up = self.state is State.ADOPTING
         self._enter(State.STABLE)
         self.owned, self.applied = assigned, self.generation
+        self._missed_a_round = False
         if added:
             self._gained_at = now
         told = self._tell_assignor(assignment)

@@ -349,7 +349,7 @@ class Watcher:
         else:
             record.lost_in_step |= some
             record.lost |= some
-            if record.standing.good:
+            if record.standing.good and not record.standing.skipped:
                 self._check_needed(process, record, partitions, "on_lost")
 
     def _check_needed(

@@ -26,6 +26,8 @@ class Standing:
 
     Attributes:
         good: In the group as far as it can know: given an assignment, and not told otherwise.
+        skipped: It has joined a round, and not the one before: that one may have given away what
+            it owns.
         sure_until: Until then nobody else can have been given what it owns, whatever happens.
     """
 
@@ -36,7 +38,10 @@ class Standing:
         self._sent_before_a_jump: set[int] = set()
         self._proven = _NEVER
         self._synced = False
+        self._joined = -1
+        self._adopted = False
         self.good = False
+        self.skipped = False
         self.sure_until = _NEVER
 
     @property
@@ -61,7 +66,7 @@ class Standing:
 
     def given_an_assignment(self) -> None:
         """SyncGroup was answered, and the answer is taken."""
-        self.good = self._synced = True
+        self.good = self._synced = self._adopted = True
 
     def hears(self, event: ev.Event, now: float, lease_until: float) -> None:
         """An answer is about to be given to the machine.
@@ -74,6 +79,7 @@ class Standing:
                 event.answer.error is ErrorCode.none
             ):
                 self._proven = max(self._proven, now)
+                self._joins(event.answer.generation)
                 self._synced = False  # a round waits for it: what is acknowledged proves less
             return
         if not isinstance(event, ev.HeartbeatAnswered):
@@ -88,6 +94,11 @@ class Standing:
         if event.answer.error is ErrorCode.none and sure:
             self.sure_until = max(self.sure_until, sent + min(self._session, self._rebalance))
 
+    def _joins(self, generation: int) -> None:
+        self.skipped = 0 <= self._joined < generation - 1 or (self.skipped and not self._adopted)
+        self._joined, self._adopted = generation, False
+
     def _ends(self) -> None:
         self.good = False
+        self._joined = -1
         self.sure_until = _NEVER

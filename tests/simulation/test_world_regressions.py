@@ -390,6 +390,26 @@ def a_coordinator_that_loads_is_asked_to_sync() -> Scenario:
     )
 
 
+def a_static_member_misses_a_round() -> Scenario:
+    """Stopped for longer than a round, it kept its place, and its partitions went to another.
+
+    It joined the round after that, and committed, in its generation, what it had processed before:
+    the other's commit was rewound.
+    """
+    plan = MemberPlan(topics=("alpha",))
+    return scenario(
+        483842,
+        {"m0": plan, "m2": replace(plan, instance_id="i2")},
+        (0.0, ft.Start(member="m2")),
+        (0.4, ft.Stall(member="m2", seconds=8.0)),
+        (0.6, ft.Start(member="m0")),
+        (3.0, ft.Enforce(member="m2")),
+        quiet_at=4.0,
+        timing=Timing(session=5.0, rebalance=3.0),
+        topics={"alpha": 2},
+    )
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -411,6 +431,7 @@ def a_coordinator_that_loads_is_asked_to_sync() -> Scenario:
         the_coordinator_is_lost_while_leave_group_is_under_way,
         led_by_a_peer_that_dies_while_it_gives_up,
         a_coordinator_that_loads_is_asked_to_sync,
+        a_static_member_misses_a_round,
     ],
     ids=lambda make: str(make.__name__),
 )
