@@ -165,7 +165,9 @@ class Joining(MemberCore):
 
     def _take_place(self, answer: GroupJoined, now: float) -> Effects:
         """In the group, in COMPLETING_REBALANCE: heartbeats start here."""
-        self._missed_a_round |= self._has_missed_a_round(answer.generation, now)
+        if self._has_missed_a_round(answer.generation, now):
+            self._missed_a_round = True
+            self._pulse.forfeit()
         self._joined_last = answer.generation
         self.member_id, self.generation = answer.member_id, answer.generation
         self._pulse.start(
@@ -345,6 +347,7 @@ class Joining(MemberCore):
         gave_up = self.state is State.ADOPTING
         self._enter(State.STABLE)
         self.owned, self.applied = assigned, self.generation
+        regained = self._pulse.regain() if self._missed_a_round else ()
         self._missed_a_round = False
         if added:
             self._gained_at = now
@@ -356,7 +359,7 @@ class Joining(MemberCore):
             self._force_rejoin("need to revoke partitions and re-join", now)
             if self._draining and not assigned:
                 self._linger(now)
-        return told + offered
+        return regained + told + offered
 
     def _tell_assignor(self, assignment: Assignment) -> Effects:
         joined = self._joined

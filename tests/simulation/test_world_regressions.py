@@ -410,6 +410,32 @@ def a_static_member_misses_a_round() -> Scenario:
     )
 
 
+def a_static_member_misses_a_round_and_beats() -> Scenario:
+    """The same, while its beats are answered: it had a lease for what was another's."""
+    plan = MemberPlan(topics=("beta",))
+    return scenario(
+        520786,
+        {
+            "m0": replace(
+                plan,
+                topics=("beta", "gamma"),
+                instance_id="i0",
+                habits=UserHabits(auto_commit_interval=None),
+            ),
+            "m1": replace(plan, instance_id="i1"),
+            "m2": replace(plan, habits=UserHabits(auto_commit_interval=0.3)),
+        },
+        (0.0, ft.Start(member="m0")),
+        (0.03, ft.Start(member="m1")),
+        (0.03206290568584527, ft.Start(member="m2")),
+        (0.4, ft.Partition(member="m0", node_id=None, seconds=5.0)),
+        (3.0, ft.Enforce(member="m0")),
+        quiet_at=3.16,
+        timing=Timing(session=5.0, rebalance=3.0, request=1.0, latency=(0.0005, 0.02)),
+        topics={"beta": 3},
+    )
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -432,6 +458,7 @@ def a_static_member_misses_a_round() -> Scenario:
         led_by_a_peer_that_dies_while_it_gives_up,
         a_coordinator_that_loads_is_asked_to_sync,
         a_static_member_misses_a_round,
+        a_static_member_misses_a_round_and_beats,
     ],
     ids=lambda make: str(make.__name__),
 )
