@@ -38,13 +38,20 @@ def main(argv: Iterable[str] | None = None) -> int:
     args = parser.parse_args(None if argv is None else list(argv))
     try:
         plan = load(args.file)
-        groups, results = simulate(plan)
+        groups, results = _simulated(plan, args.file)
         print(table(results))  # noqa: T201
         _write(plan, groups, results, args.out / args.file.stem, plot=not args.no_plot)
     except (ScenarioError, OSError) as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 2
     return 0
+
+
+def _simulated(plan: Plan, file: Path) -> tuple[list[CoarseGroup], list[Result]]:
+    try:
+        return simulate(plan)
+    except ScenarioError as error:
+        raise ScenarioError(f"{file}: {error}") from None
 
 
 def _write(

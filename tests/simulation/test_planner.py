@@ -205,6 +205,12 @@ def test_the_pace_of_a_hurry_is_the_machine_s() -> None:
             {"compare": [{"name": "x", "protocol": "eager", "strategy": "range", "drains": True}]},
             "an eager group can't drain members: leave drains out",
         ),
+        (
+            {"callback": 400},
+            "here: poll + callback + commit = 0.1 + 400.0 + 0.002 = 400.102: must be below reba",
+        ),
+        ({"rebalance_timeout": 0.001}, "raise it, or lower one of the others"),
+        ({"poll": 1e6, "round_trip": 60}, "= 1000000.002: must be below rebalance_timeout"),
         ({"compare": ["quick"]}, "here: compare.0 = 'quick': Input should be a valid dictionary"),
         (
             {"compare": [{"name": "x", "protocol": "cooperative", "strategy": "range"}]},
@@ -222,6 +228,13 @@ def test_a_bad_scenario_is_refused_by_field_value_and_remedy(
     with pytest.raises(ScenarioError) as refused:
         parse({**SMALL, **change}, "here")
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("client", ["eager", "cooperative", "kafka-coop"])
+def test_members_that_miss_every_round_are_no_endless_run(client: str) -> None:
+    table = {**SMALL, "poll": 0.01, "rebalance_timeout": 0.05, "round_trip": 60}
+    with pytest.raises(ScenarioError, match=r"after 100 rounds.*rebalance_timeout = 0\.05: raise"):
+        planned(table, client)
 
 
 TOML = """
@@ -279,6 +292,16 @@ def test_the_command_refuses_what_it_can_not_read(
     (tmp_path / name).write_text(text)
     assert planner.main([str(tmp_path / name), "--out", str(tmp_path)]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_the_command_says_which_file_never_rests(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "busy.toml"
+    file.write_text("rebalance_timeout = 0.2\n" + TOML)
+    assert planner.main([str(file), "--out", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"{file}: eager: no rest at ")
 
 
 def test_a_file_that_is_not_there() -> None:

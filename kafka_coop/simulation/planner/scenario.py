@@ -161,6 +161,18 @@ class Plan(_Table):
         return [BUILT_IN.get(c, c) if isinstance(c, str) else c for c in clients]
 
     @model_validator(mode="after")
+    def _is_in_time(self) -> Plan:
+        """Who misses each round, and comes back each time, keeps the group from ever resting."""
+        takes = self.poll + self.callback + self.commit
+        if takes >= self.rebalance_timeout:
+            raise ValueError(
+                f"poll + callback + commit = {self.poll} + {self.callback} + {self.commit}"
+                f" = {takes:.10g}: must be below rebalance_timeout = {self.rebalance_timeout}, or"
+                " members miss round after round: raise it, or lower one of the others"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _fits(self) -> Plan:
         total = sum(t.count * t.partitions for t in self.topics)
         if total > MOST_PARTITIONS:
