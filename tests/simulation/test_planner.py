@@ -15,10 +15,12 @@ from kafka_coop.membership.pulse import FOLLOW_UP_INTERVAL
 from kafka_coop.simulation import faults as ft
 from kafka_coop.simulation import run as planner
 from kafka_coop.simulation.invariants import Watcher
+from kafka_coop.simulation.planner.group import CoarseGroup
+from kafka_coop.simulation.planner.incidents import Fates, Incident, Kind, fates
 from kafka_coop.simulation.planner.ownership import fewest_moves
 from kafka_coop.simulation.planner.pace import hurried_beats
-from kafka_coop.simulation.planner.report import Result
-from kafka_coop.simulation.planner.scenario import Plan, ScenarioError, load, parse
+from kafka_coop.simulation.planner.report import Result, result_of
+from kafka_coop.simulation.planner.scenario import COOPERATIVE, Plan, ScenarioError, load, parse
 from kafka_coop.simulation.process import Process
 from kafka_coop.simulation.settling import settle
 from kafka_coop.simulation.user import UserHabits
@@ -147,6 +149,24 @@ def test_a_lost_zone_is_noticed_when_its_sessions_run_out() -> None:
     assert result.gaps.p50 == pytest.approx(9.0, abs=0.5)
 
 
+def test_members_who_came_before_count_for_a_zone_that_is_lost() -> None:
+    steps = [{"do": "scale-out", "at": 10, "by": 1}, {"do": "zone-loss", "at": 60, "zone": 5}]
+    plan = parse({**SMALL, "zones": 6, "steps": steps}, "here")
+    assert sum(i.kind is Kind.CRASH for i in fates(plan).incidents) == 1
+    with pytest.raises(ScenarioError, match=r"steps\.1\.zone = 5: none of 4 members"):
+        parse({**SMALL, "zones": 6, "steps": [{**steps[0], "at": 61}, steps[1]]}, "here")
+
+
+def test_a_gap_that_never_ends_lasts_to_the_end_of_the_run() -> None:
+    plan = parse({**SMALL, "members": 1}, "here")
+    alone = Fates([Incident(at=10.0, process=0, kind=Kind.CRASH)], np.array([0]), np.array([0]))
+    group = CoarseGroup(plan, COOPERATIVE, alone)
+    group.run()
+    gaps = result_of(group).gaps
+    assert gaps.partitions == 24
+    assert gaps.p50 == gaps.longest == pytest.approx(9.0, abs=3.0), "until its session is over"
+
+
 def test_a_deploy_gives_every_partition_back() -> None:
     steps = [{"do": "rolling-deploy", "at": 10, "batch": 0.5, "down": 5, "every": 30}]
     plan = parse({**SMALL, "steps": steps, "compare": ["kafka-coop"]}, "here")
@@ -205,6 +225,27 @@ def test_the_pace_of_a_hurry_is_the_machine_s() -> None:
             {"compare": [{"name": "x", "protocol": "eager", "strategy": "range", "drains": True}]},
             "an eager group can't drain members: leave drains out",
         ),
+        (
+            {"members": 1, "steps": [{"do": "zone-loss", "zone": 0}]},
+            "steps.0.zone = 0: all members are in it then, and some must be left: raise members",
+        ),
+        (
+            {"zones": 1, "steps": [{"do": "zone-loss"}]},
+            "all members are in it then, and some must be left: raise members = 4, or zones = 1",
+        ),
+        (
+            {"members": 10, "zones": 20, "steps": [{"do": "zone-loss", "zone": 15}]},
+            "steps.0.zone = 15: none of 10 members is in it then: name another, or raise members",
+        ),
+        (
+            {
+                "zones": 2,
+                "steps": [{"do": "zone-loss", "at": 20, "zone": 1}, {"do": "zone-loss"}],
+            },
+            "steps.0.zone = 1: all members are in it then",
+        ),
+        ({"seed": -1}, "here: seed = -1: Input should be greater than or equal to 0 (a whole"),
+        ({"compare": ["eager", "eager"]}, "compare: eager is there twice: name each once"),
         (
             {"callback": 400},
             "here: poll + callback + commit = 0.1 + 400.0 + 0.002 = 400.102: must be below reba",

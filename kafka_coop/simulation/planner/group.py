@@ -110,6 +110,8 @@ class CoarseGroup:
         self._expires: Floats = np.full(size, _NEVER)
         """When the session of one that has died is over."""
         self._hurrying_since: Floats = np.full(size, _NEVER)
+        self._latest = 0.0
+        """When something last happened, whether or not it began a round."""
         self._in_vain = 0
         """Rounds since anything happened but members coming back that had missed one."""
         self._interval = self._pace(plan.members)
@@ -134,12 +136,14 @@ class CoarseGroup:
             else:
                 self._meet(self._next_incident())
         self.ends = max([r.assigned for r in self.rounds], default=0.0)
+        self.ownership.end(max(self.ends, self._latest))
         for row, since in self._down_since.items():
             process = np.flatnonzero(self._row_of == row)[:1]
             self.timeline.add(process, Phase.DOWN, since, self.ends + 60.0)
 
     def _next_incident(self) -> Incident:
         incident = heapq.heappop(self._incidents)
+        self._latest = incident.at
         if not incident.comes_back:
             self._in_vain = 0
         return incident

@@ -69,8 +69,7 @@ def fates(plan: Plan) -> Fates:
     for step in sorted(plan.steps, key=lambda s: s.at):
         match step:
             case ScaleOut():
-                more = max(1, round(len(running) * step.by))
-                for at in _spread(dice, step.at, step.within, more):
+                for at in _spread(dice, step.at, step.within, step.more(len(running))):
                     start(rows, at)
                     rows += 1
             case ZoneLoss():

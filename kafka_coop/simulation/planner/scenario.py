@@ -92,6 +92,10 @@ class ScaleOut(_Table):
     by: Annotated[float, Field(gt=0, le=100)] = Field(description="0.5 for half as many more")
     within: Seconds = Field(default=5.0, description="seconds in which they all start")
 
+    def more(self, members: int) -> int:
+        """How many start beside so many."""
+        return max(1, round(members * self.by))
+
 
 class ZoneLoss(_Table):
     """A zone's members are gone without a word."""
@@ -123,7 +127,7 @@ class Plan(_Table):
     """A whole scenario. Times are seconds."""
 
     name: str = Field(default="scenario", min_length=1, description="any text")
-    seed: int = Field(default=0, description="a whole number")
+    seed: int = Field(default=0, ge=0, description="a whole number, at least 0")
     topics: tuple[Topics, ...] = Field(min_length=1, description="at least one table of topics")
     members: int = Field(ge=1, le=MOST_MEMBERS, description=f"1 to {MOST_MEMBERS}")
     zones: int = Field(default=3, ge=1, le=1000, description="that members are spread over")
@@ -180,12 +184,41 @@ class Plan(_Table):
         names = [t.name for t in self.topics]
         if twice := sorted({n for n in names if names.count(n) > 1}):
             raise ValueError(f"topics: {', '.join(twice)} is there twice: give each a name")
-        for number, step in enumerate(self.steps):
-            if isinstance(step, ZoneLoss) and (step.zone >= self.zones or self.zones == 1):
-                raise ValueError(
-                    f"steps.{number}.zone = {step.zone}: there are {self.zones} zones, numbered "
-                    "from 0, and one must be left: name another, or raise zones"
-                )
+        clients = [c.name for c in self.compare]
+        if twice := sorted({n for n in clients if clients.count(n) > 1}):
+            raise ValueError(f"compare: {', '.join(twice)} is there twice: name each once")
+        return self
+
+    @model_validator(mode="after")
+    def _loses_some(self) -> Plan:
+        """A lost zone had members, and others are left: who else would take over?"""
+        rows = self.members
+        per_zone = [len(range(zone, rows, self.zones)) for zone in range(self.zones)]
+        for number, step in sorted(enumerate(self.steps), key=lambda s: s[1].at):
+            if isinstance(step, ScaleOut):
+                more = step.more(sum(per_zone))
+                for zone in range(self.zones):
+                    first = rows + (zone - rows) % self.zones
+                    per_zone[zone] += len(range(first, rows + more, self.zones))
+                rows += more
+            elif isinstance(step, ZoneLoss):
+                lost = f"steps.{number}.zone = {step.zone}"
+                if step.zone >= self.zones:
+                    raise ValueError(
+                        f"{lost}: there are {self.zones} zones, numbered from 0: name one of"
+                        " them, or raise zones"
+                    )
+                if not per_zone[step.zone]:
+                    raise ValueError(
+                        f"{lost}: none of {sum(per_zone)} members is in it then: name another, or"
+                        f" raise members = {self.members}, or lower zones = {self.zones}"
+                    )
+                if per_zone[step.zone] == sum(per_zone):
+                    raise ValueError(
+                        f"{lost}: all members are in it then, and some must be left: raise"
+                        f" members = {self.members}, or zones = {self.zones}"
+                    )
+                per_zone[step.zone] = 0
         return self
 
     def partitions(self) -> dict[str, int]:
