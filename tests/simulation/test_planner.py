@@ -252,7 +252,11 @@ def test_the_pace_of_a_hurry_is_the_machine_s() -> None:
         ),
         ({"rebalance_timeout": 0.001}, "raise it, or lower one of the others"),
         ({"poll": 1e6, "round_trip": 60}, "= 1000000.002: must be below rebalance_timeout"),
-        ({"compare": ["quick"]}, "here: compare.0 = 'quick': Input should be a valid dictionary"),
+        ({"compare": ["quick"]}, "here: compare.0 = 'quick': must be a table of fields"),
+        ({"compare": "eager"}, "here: compare = 'eager': must be a list (clients: eager, cooper"),
+        ({"steps": {"do": "scale-out"}}, "here: steps = {'do': 'scale-out'}: must be a list (at"),
+        ({"steps": [5]}, "here: steps.0 = 5: must be a table of fields (at least one: scale-out"),
+        ({"steps": []}, "here: steps = []: Tuple should have at least 1 item"),
         (
             {"compare": [{"name": "x", "protocol": "cooperative", "strategy": "range"}]},
             "range is not cooperative: choose another strategy",
@@ -269,6 +273,29 @@ def test_a_bad_scenario_is_refused_by_field_value_and_remedy(
     with pytest.raises(ScenarioError) as refused:
         parse({**SMALL, **change}, "here")
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"steps": [{"do": "scale-out"}]},
+        {"compare": ["quick"]},
+        {"topics": [{"partitions": -1}]},
+    ],
+)
+def test_what_is_wrong_inside_a_list_is_said_once(change: Mapping[str, object]) -> None:
+    with pytest.raises(ScenarioError) as refused:
+        parse({**SMALL, **change}, "here")
+    assert len(str(refused.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("table", [None, "members: 3", [SMALL], 7])
+def test_a_scenario_is_a_table(table: object) -> None:
+    with pytest.raises(
+        ScenarioError, match=r"^here: must be a table of fields, and is "
+    ) as refused:
+        parse(table, "here")
+    assert "(there is: name, seed, topics, members" in str(refused.value)
 
 
 @pytest.mark.parametrize("client", ["eager", "cooperative", "kafka-coop"])
@@ -319,12 +346,20 @@ def test_without_matplotlib_there_is_all_but_the_plot(
     assert (tmp_path / "grow.json").exists()
 
 
+NESTED = 3000 * "[" + 3000 * "]"
+
+
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
         ("x.toml", "members = ", "is no TOML"),
         ("x.ini", "", "'.ini': use .toml, .yaml or .yml"),
         ("x.toml", "members = 0", "x.toml: members = 0: "),
+        pytest.param("x.toml", f"a = {NESTED}", "x.toml: is nested too deeply", id="deep TOML"),
+        pytest.param("x.yaml", f"a: {NESTED}", "x.yaml: is nested too deeply", id="deep YAML"),
+        pytest.param("x.toml", f"a = {5000 * '9'}", "x.toml: is no TOML", id="large number"),
+        ("x.yaml", "name: 2026-02-31", "x.yaml: is no YAML"),
+        ("x.yaml", "", "x.yaml: must be a table of fields, and is empty"),
     ],
 )
 def test_the_command_refuses_what_it_can_not_read(

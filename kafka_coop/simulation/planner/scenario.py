@@ -252,14 +252,23 @@ def parse(table: object, where: str) -> Plan:
     try:
         return Plan.model_validate(table)
     except ValidationError as error:
-        raise ScenarioError("\n".join(_said(where, e) for e in error.errors())) from None
+        raise ScenarioError(
+            "\n".join(_said(where, e) for e in error.errors() if not _follows(e))
+        ) from None
 
 
 def _table(path: Path, text: str) -> object:
+    try:
+        return _read(path, text)
+    except RecursionError:
+        raise ScenarioError(f"{path}: is nested too deeply: a scenario needs few levels") from None
+
+
+def _read(path: Path, text: str) -> object:
     if path.suffix == ".toml":
         try:
             return tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except ValueError as error:
             raise ScenarioError(f"{path}: is no TOML: {error}") from None
     if path.suffix not in {".yaml", ".yml"}:
         raise ScenarioError(f"{path}: {path.suffix or 'no suffix'!r}: use .toml, .yaml or .yml")
@@ -271,21 +280,35 @@ def _table(path: Path, text: str) -> object:
         ) from None
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: the 31st of February
         raise ScenarioError(f"{path}: is no YAML: {error}") from None
+
+
+def _follows(error: Any) -> bool:
+    """Whether it only says that a list is too short without its elements that are wrong."""
+    return error["type"] == "too_short" and bool(error["input"])
 
 
 def _said(where: str, error: Any) -> str:
     """One complaint: field, value, what is wrong, and what the field takes."""
     at = ".".join(str(part) for part in error["loc"] if part not in _TAGS)
-    message = error["msg"].removeprefix("Value error, ")
+    message = _OF_TYPE.get(error["type"]) or error["msg"].removeprefix("Value error, ")
     if not at:
+        if error["type"] == "model_type":
+            is_now = "empty" if error["input"] is None else _short(error["input"])
+            message += f", and is {is_now} ({_remedy([''])})"
         return f"{where}: {message}"
     value = "" if error["type"] == "missing" else f" = {_short(error['input'])}"
     remedy = _remedy([str(part) for part in error["loc"] if isinstance(part, str)])
     return f"{where}: {at}{value}: {message}{f' ({remedy})' if remedy else ''}"
 
 
+_OF_TYPE = {
+    "model_type": "must be a table of fields",
+    "model_attributes_type": "must be a table of fields",
+    "tuple_type": "must be a list",
+}
+"""What pydantic says of its own classes instead."""
 _TAGS = {"scale-out", "zone-loss", "rolling-deploy"}
 _MODELS: dict[str, type[BaseModel]] = {
     "topics": Topics,
