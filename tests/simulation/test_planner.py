@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +22,7 @@ from kafka_coop.simulation.planner.ownership import fewest_moves
 from kafka_coop.simulation.planner.pace import hurried_beats
 from kafka_coop.simulation.planner.report import Result, result_of
 from kafka_coop.simulation.planner.scenario import COOPERATIVE, Plan, ScenarioError, load, parse
+from kafka_coop.simulation.planner.timeline import Timeline, ordinal
 from kafka_coop.simulation.process import Process
 from kafka_coop.simulation.settling import settle
 from kafka_coop.simulation.user import UserHabits
@@ -327,6 +329,52 @@ def test_the_command_prints_a_table_and_writes_what_it_found(
     assert [c["client"] for c in told["clients"]] == ["eager", "cooperative", "kafka-coop"]
     assert told["clients"][1]["timeline"]["spans"]
     assert (tmp_path / "grow.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.fixture
+def never_simulates(monkeypatch: pytest.MonkeyPatch) -> None:
+    def simulate(_plan: Plan) -> None:
+        pytest.fail("simulated before it was tried whether anything can be written")
+
+    monkeypatch.setattr(planner, "simulate", simulate)
+
+
+@pytest.mark.usefixtures("never_simulates")
+@pytest.mark.parametrize(
+    ("out", "said"),
+    [
+        ("file", "file: is no directory: name another"),
+        ("file/below", "below: is no directory: name another"),
+        pytest.param(
+            "/proc",
+            "--out /proc: can't be written (",
+            marks=pytest.mark.skipif(sys.platform != "linux", reason="Linux's /proc"),
+        ),
+        (".", "grow.json can't be written: name another"),
+    ],
+)
+def test_where_nothing_can_be_written_is_said_before_the_run(
+    out: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "grow.json").mkdir()
+    (tmp_path / "grow.toml").write_text(TOML)
+    assert planner.main([str(tmp_path / "grow.toml"), "--out", str(tmp_path / out)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("--out ")
+    assert said in line
+
+
+def test_the_plot_says_whom_it_shows() -> None:
+    assert Timeline(np.arange(4), 200).shown() == "member"
+    assert Timeline(np.arange(10_000), 200).shown() == "every 50th of 10,000 members"
+
+
+@pytest.mark.parametrize(
+    ("number", "said"), [(2, "2nd"), (3, "3rd"), (11, "11th"), (21, "21st"), (112, "112th")]
+)
+def test_ordinals(number: int, said: str) -> None:
+    assert ordinal(number) == said
 
 
 def test_without_matplotlib_there_is_all_but_the_plot(

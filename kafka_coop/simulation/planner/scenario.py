@@ -152,7 +152,9 @@ class Plan(_Table):
         min_length=1,
         description=f"clients: {', '.join(BUILT_IN)}, or tables of your own",
     )
-    rows: int = Field(default=200, ge=1, le=5000, description="members in the plot, 1 to 5000")
+    rows: int = Field(
+        default=200, ge=1, le=5000, description="most rows of the plot, 1 to 5000, a member each"
+    )
     steps: tuple[Step, ...] = Field(
         min_length=1, description="at least one: scale-out, zone-loss, rolling-deploy"
     )
