@@ -139,9 +139,9 @@ def check(
         on_violation: Told of each violation at once, in the order of the seeds.
     """
     total = Outcome()
-    blocks = [
+    blocks = (
         range(at, min(at + _BLOCK, first + seeds)) for at in range(first, first + seeds, _BLOCK)
-    ]
+    )
     for outcome in _outcomes(blocks, jobs):
         total.add(outcome)
         for seed, verdict in outcome.violations.items():
@@ -212,6 +212,10 @@ def main(argv: Iterable[str] | None = None) -> int:
     args = parser.parse_args(None if argv is None else list(argv))
     if args.seeds < 1:
         parser.error(f"--seeds {args.seeds}: at least one schedule must be run")
+    if args.first < 0:
+        parser.error(f"--first {args.first}: seeds begin at 0")
+    if args.jobs < 1:
+        parser.error(f"--jobs {args.jobs}: at least one process is needed")
     if args.jobs <= 1:
         _prepare()
 
@@ -226,6 +230,8 @@ def main(argv: Iterable[str] | None = None) -> int:
         seed = min(outcome.violations)
         again = f"made short, with its trace: {_AGAIN} --seeds 1 --first {seed} --explain"
         lines.append(explain(random_scenario(seed)) if args.explain else again)
+    elif args.explain:
+        lines.append("nothing to explain: no invariant is violated")
     if args.coverage:
         lines += outcome.coverage.report()
         lines.append(
