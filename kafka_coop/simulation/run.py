@@ -45,7 +45,7 @@ def main(argv: Iterable[str] | None = None) -> int:
         groups, results = _simulated(plan, args.file)
         print(table(results))  # noqa: T201
         _write(plan, groups, results, stem, plot=not args.no_plot)
-    except (ScenarioError, OSError) as error:
+    except ScenarioError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 2
     return 0
@@ -90,7 +90,11 @@ def _write(
     plan: Plan, groups: list[CoarseGroup], results: list[Result], stem: Path, *, plot: bool
 ) -> None:
     written = _beside(stem, ".json")
-    written.write_text(json.dumps(as_json(plan, groups, results)), encoding="utf-8")
+    told = json.dumps(as_json(plan, groups, results))
+    try:
+        written.write_text(told, encoding="utf-8")
+    except OSError as error:
+        raise ScenarioError(f"{written}: can't be written ({error}): name another --out") from None
     print(f"wrote {written}")  # noqa: T201
     if not plot:
         return
@@ -99,6 +103,8 @@ def _write(
         draw(plan, groups, picture)
     except PlottingUnavailableError as error:
         print(error, file=sys.stderr)  # noqa: T201
+    except OSError as error:
+        raise ScenarioError(f"{picture}: can't be written ({error}): name another --out") from None
     else:
         print(f"wrote {picture}")  # noqa: T201
 
