@@ -418,6 +418,13 @@ def test_the_command_refuses_what_it_can_not_read(
     assert said in capsys.readouterr().err
 
 
+def test_members_that_hardly_make_it_come_to_rest() -> None:
+    steps = [{"do": "rolling-deploy", "at": 10, "batch": 0.05}]
+    late = {"poll": 3, "rebalance_timeout": 4, "leader": 0.5, "session_timeout": 45}
+    table = {**SMALL, **late, "topics": [{"partitions": 2000}], "members": 500, "steps": steps}
+    assert planned(table, "eager").interrupted > 20
+
+
 def test_the_command_says_which_file_never_rests(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -44,8 +44,9 @@ from kafka_coop.types import Cluster, Generation, PartitionColumns, Partitions, 
 _NEVER = float("inf")
 
 _MOST_ROUNDS = 100
-"""That a group may take one after the other without anything of the scenario happening: a few are
-enough, unless members keep missing the rebalance timeout and coming back."""
+"""That a group may take one after the other without anything of the scenario happening, and one
+more for ten members: a few are enough, unless members miss the rebalance timeout and come back. A
+group of hundreds that hardly make it in time does come to rest, after dozens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,11 +246,12 @@ class CoarseGroup:
     def _go_on(self, opened: float) -> None:
         """One more round; not for ever, if each only brings about the next."""
         self._in_vain += 1
-        if self._in_vain <= _MOST_ROUNDS:
-            return
         plan = self.plan
+        most = _MOST_ROUNDS + plan.members // 10
+        if self._in_vain <= most:
+            return
         raise ScenarioError(
-            f"{self.client.name}: no rest at {opened:.0f} s, after {_MOST_ROUNDS} rounds in which "
+            f"{self.client.name}: no rest at {opened:.0f} s, after {most} rounds in which "
             f"nothing else happened: members miss rebalance_timeout = {plan.rebalance_timeout:g}: "
             f"raise it, or lower the heartbeat ({self._interval:g}), poll = {plan.poll:g}, "
             f"callback = {plan.callback:g}, commit = {plan.commit:g}, "
