@@ -79,7 +79,7 @@ bench: .venv/.dev
 	$(BIN)/python -m benchmarks
 
 soak: .venv/.dev
-	$(BIN)/python -m kafka_coop.simulation.check --seeds $(SEEDS) --jobs $(JOBS) --coverage
+	$(BIN)/kafka-coop simulate check --seeds $(SEEDS) --jobs $(JOBS) --coverage
 
 fuzz: .venv/.dev
 	$(BIN)/python tests/protocol/protocol_fuzz.py --inputs $(INPUTS) --jobs $(JOBS)

@@ -11,7 +11,7 @@ import typer
 
 from kafka_coop.cli.connection import Connection, client_config
 from kafka_coop.cli.exits import MEANINGS, CommandError, Exit
-from kafka_coop.cli.guard import guarded
+from kafka_coop.cli.guard import guarded, out_of_order
 from kafka_coop.cli.words import make_console, to_json
 from kafka_coop.planning import GroupPlan
 from kafka_coop.types import Assignor
@@ -71,6 +71,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         app(None if arguments is None else list(arguments), prog_name="kafka-coop")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except OSError as error:  # of typer's own: --help onto a full disk
+        return out_of_order(error)
     return int(Exit.OK)
 
 

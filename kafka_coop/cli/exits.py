@@ -13,7 +13,7 @@ class Exit(enum.IntEnum):
     NO = 1
     """Done; the answer is bad: a check failed, an invariant was violated."""
     USAGE = 2
-    """The command line, or a file or setting that it names, is wrong."""
+    """The command line, or a file or setting that it names, is wrong; or nothing can be written."""
     NO_SUCH_GROUP = 3
     """No such group, or no such topic."""
     WRONG_KIND = 4

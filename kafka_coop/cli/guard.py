@@ -36,6 +36,9 @@ def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
 
 
 def _status(command: Callable[P, int | None], *args: P.args, **kwargs: P.kwargs) -> int:
+    if sys.stdout is None:
+        complain("there is no standard output to write to: it is closed")
+        return int(Exit.USAGE)
     try:
         status = command(*args, **kwargs) or Exit.OK
         sys.stdout.flush()
@@ -45,10 +48,31 @@ def _status(command: Callable[P, int | None], *args: P.args, **kwargs: P.kwargs)
     except KeyboardInterrupt:
         return int(Exit.INTERRUPTED)
     except BrokenPipeError:
-        # Else the interpreter's own flush at its end would complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_no_more()
         return int(Exit.PIPE_CLOSED)
+    except OSError as error:
+        return out_of_order(error)
     return int(status)
+
+
+def out_of_order(error: OSError) -> int:
+    """Says that the output, or whatever else, can't be written or read: a full disk, as a rule.
+
+    Returns:
+        The exit status.
+    """
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _write_no_more()
+    where = f" {error.filename}" if error.filename else ""
+    complain(f"can't read or write{where}: {error.strerror or error}")
+    return int(Exit.USAGE)
+
+
+def _write_no_more() -> None:
+    """Else the interpreter's own flush at its end would complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def complain(text: str) -> None:

@@ -2,9 +2,9 @@
 
     kafka-coop simulate check --seeds N --first K [--coverage] [--explain]
 
-The last line is `N schedules, V violations`; the exit status is 1 where V is not 0, and where
---coverage of 20,000 schedules or more misses a cell without a reason. A seed is one schedule,
-always the same one, on any machine and in however many processes.
+The last line is `N schedules, V violations`, of those run so far if Ctrl-C ends it; the exit
+status is 1 where V is not 0, and where --coverage of 20,000 schedules or more misses a cell without
+a reason. A seed is one schedule, always the same one, on any machine and in however many processes.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ import argparse
 import gc
 import multiprocessing
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from kafka_coop.simulation.coverage import Coverage
@@ -127,6 +130,7 @@ def check(
     jobs: int = 1,
     fail_fast: bool = False,
     on_violation: Callable[[int, Verdict], None] = lambda _seed, _verdict: None,
+    total: Outcome | None = None,
 ) -> Outcome:
     """Runs the schedules of the seeds ``first`` … ``first + seeds - 1``.
 
@@ -137,11 +141,12 @@ def check(
             with more than one needs its ``if __name__ == "__main__"``.
         fail_fast: Stop at the first violation.
         on_violation: Told of each violation at once, in the order of the seeds.
+        total: What is added to, and returned: a caller that is interrupted has it so far.
     """
-    total = Outcome()
-    blocks = [
+    total = Outcome() if total is None else total
+    blocks = (
         range(at, min(at + _BLOCK, first + seeds)) for at in range(first, first + seeds, _BLOCK)
-    ]
+    )
     for outcome in _outcomes(blocks, jobs):
         total.add(outcome)
         for seed, verdict in outcome.violations.items():
@@ -176,8 +181,23 @@ def _outcomes(blocks: Iterable[range], jobs: int) -> Iterator[Outcome]:
         yield from map(_run_block, blocks)
         return
     context = multiprocessing.get_context("spawn")
-    with context.Pool(jobs, initializer=_prepare) as pool:
+    with _left_alone():
+        pool = context.Pool(jobs, initializer=_prepare)
+    with pool:
         yield from pool.imap(_run_block, blocks)
+
+
+@contextmanager
+def _left_alone() -> Iterator[None]:
+    """A terminal's Ctrl-C is for all processes: those that start in here leave it to this one."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are the main thread's alone
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _run_block(seeds: range) -> Outcome:
@@ -212,33 +232,61 @@ def main(argv: Iterable[str] | None = None) -> int:
     args = parser.parse_args(None if argv is None else list(argv))
     if args.seeds < 1:
         parser.error(f"--seeds {args.seeds}: at least one schedule must be run")
+    if args.first < 0:
+        parser.error(f"--first {args.first}: seeds begin at 0")
+    if args.jobs < 1:
+        parser.error(f"--jobs {args.jobs}: at least one process is needed")
     if args.jobs <= 1:
         _prepare()
 
     def tell(seed: int, verdict: Verdict) -> None:
         print(f"seed {seed}: at {verdict.at:.3f} s: {verdict.text}", flush=True)  # noqa: T201
 
-    outcome = check(
-        args.seeds, args.first, jobs=args.jobs, fail_fast=args.fail_fast, on_violation=tell
-    )
+    outcome = Outcome()
+    try:
+        check(
+            args.seeds,
+            args.first,
+            jobs=args.jobs,
+            fail_fast=args.fail_fast,
+            on_violation=tell,
+            total=outcome,
+        )
+        print(end=_explained(outcome, explaining=args.explain), flush=True)  # noqa: T201
+    except KeyboardInterrupt:
+        print(*_report(outcome, coverage=args.coverage), sep="\n", flush=True)  # noqa: T201
+        raise
+    print(*_report(outcome, coverage=args.coverage), sep="\n")  # noqa: T201
+    return 1 if outcome.violations or (args.coverage and _gap(outcome)) else 0
+
+
+def _explained(outcome: Outcome, *, explaining: bool) -> str:
+    """The first violation, or how to have it explained."""
+    if not outcome.violations:
+        return "nothing to explain: no invariant is violated\n" if explaining else ""
+    seed = min(outcome.violations)
+    if explaining:
+        return explain(random_scenario(seed)) + "\n"
+    return f"made short, with its trace: {_AGAIN} --seeds 1 --first {seed} --explain\n"
+
+
+def _report(outcome: Outcome, *, coverage: bool) -> list[str]:
+    """The totals: the summary last."""
     lines: list[str] = []
-    if outcome.violations:
-        seed = min(outcome.violations)
-        again = f"made short, with its trace: {_AGAIN} --seeds 1 --first {seed} --explain"
-        lines.append(explain(random_scenario(seed)) if args.explain else again)
-    if args.coverage:
+    if coverage:
         lines += outcome.coverage.report()
         lines.append(
             f"settled within {outcome.slowest:.1f} s and {outcome.most_rounds} rounds at most"
         )
-    unexplained = outcome.coverage.unexplained()
-    is_gap = args.coverage and outcome.schedules >= ENOUGH and bool(unexplained)
-    if is_gap:
-        lines += ["cells that schedules should visit (kafka_coop.simulation.unvisited):"]
-        lines += unexplained
-    print(*lines, outcome.summary(), sep="\n")  # noqa: T201
-    return 1 if outcome.violations or is_gap else 0
+        if gap := _gap(outcome):
+            lines += ["cells that schedules should visit (kafka_coop.simulation.unvisited):", *gap]
+    return [*lines, outcome.summary()]
+
+
+def _gap(outcome: Outcome) -> list[str]:
+    """The cells that so many schedules should have visited."""
+    return outcome.coverage.unexplained() if outcome.schedules >= ENOUGH else []
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(f"the command is {_AGAIN}, or python -m kafka_coop.cli.entry simulate check")

@@ -209,6 +209,10 @@ def main(argv: Iterable[str] | None = None) -> int:
         parser.add_argument(f"--{name}", type=int, default=0, help="how often at most (0)")
     args = parser.parse_args(None if argv is None else list(argv))
     bounds = {name: getattr(args, name) for name in DISTURBANCES}
+    least = {"members": 1, "partitions": 1, "depth": 0, **dict.fromkeys(bounds, 0)}
+    for name, at_least in least.items():
+        if (given := getattr(args, name)) < at_least:
+            parser.error(f"--{name} {given}: must be at least {at_least}")
     began = time.process_time()
     try:
         small = beginning(args.members, args.partitions, bounds, at=args.at)

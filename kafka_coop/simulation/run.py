@@ -3,14 +3,17 @@
     kafka-coop simulate run FILE [--out DIRECTORY] [--no-plot]
 
 Prints a table, and writes beside each other NAME.json (everything) and NAME.png (the timeline:
-one row a member, time across), NAME being the scenario file's.
+one row a member, time across; of more members than `rows`, 200 unless the scenario says otherwise,
+every n-th), NAME being the scenario file's.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -38,29 +41,70 @@ def main(argv: Iterable[str] | None = None) -> int:
     args = parser.parse_args(None if argv is None else list(argv))
     try:
         plan = load(args.file)
-        groups, results = simulate(plan)
+        stem = _stem(args.out, args.file, plot=not args.no_plot)
+        groups, results = _simulated(plan, args.file)
         print(table(results))  # noqa: T201
-        _write(plan, groups, results, args.out / args.file.stem, plot=not args.no_plot)
-    except (ScenarioError, OSError) as error:
+        _write(plan, groups, results, stem, plot=not args.no_plot)
+    except ScenarioError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 2
     return 0
 
 
+def _stem(out: Path, file: Path, *, plot: bool) -> Path:
+    """What is to be written, without its suffix. What can't be, is said before a run of minutes.
+
+    Raises:
+        ScenarioError: Nothing can be written there.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise ScenarioError(f"--out {out}: is no directory: name another") from None
+    except OSError as error:
+        raise ScenarioError(f"--out {out}: can't be made ({error}): name another") from None
+    try:
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        raise ScenarioError(f"--out {out}: can't be written ({error}): name another") from None
+    stem = out / file.stem
+    for written in (_beside(stem, ".json"), _beside(stem, ".png"))[: 1 + plot]:
+        if written.exists() and not (written.is_file() and os.access(written, os.W_OK)):
+            raise ScenarioError(f"--out {out}: {written} can't be written: name another")
+    return stem
+
+
+def _beside(stem: Path, suffix: str) -> Path:
+    return stem.with_name(stem.name + suffix)
+
+
+def _simulated(plan: Plan, file: Path) -> tuple[list[CoarseGroup], list[Result]]:
+    try:
+        return simulate(plan)
+    except ScenarioError as error:
+        raise ScenarioError(f"{file}: {error}") from None
+
+
 def _write(
     plan: Plan, groups: list[CoarseGroup], results: list[Result], stem: Path, *, plot: bool
 ) -> None:
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    written = stem.with_name(stem.name + ".json")
-    written.write_text(json.dumps(as_json(plan, groups, results)), encoding="utf-8")
+    written = _beside(stem, ".json")
+    told = json.dumps(as_json(plan, groups, results))
+    try:
+        written.write_text(told, encoding="utf-8")
+    except OSError as error:
+        raise ScenarioError(f"{written}: can't be written ({error}): name another --out") from None
     print(f"wrote {written}")  # noqa: T201
     if not plot:
         return
-    picture = stem.with_name(stem.name + ".png")
+    picture = _beside(stem, ".png")
     try:
         draw(plan, groups, picture)
     except PlottingUnavailableError as error:
         print(error, file=sys.stderr)  # noqa: T201
+    except OSError as error:
+        raise ScenarioError(f"{picture}: can't be written ({error}): name another --out") from None
     else:
         print(f"wrote {picture}")  # noqa: T201
 

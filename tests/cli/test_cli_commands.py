@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -17,9 +19,14 @@ from kafka_coop.cli import entry
 from kafka_coop.cli.app import run
 from kafka_coop.cli.connection import client_config
 from kafka_coop.cli.exits import CommandError, Exit
+from kafka_coop.simulation import check
 from kafka_coop.simulation.check import Verdict
 
 NOBODY = "127.0.0.1:1"
+
+FULL = Path("/dev/full")
+
+HERE = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
 
 
 @pytest.fixture
@@ -130,6 +137,59 @@ def test_a_violation_is_an_exit_status(
     assert capsys.readouterr().out.splitlines()[-1] == "1 schedules, 1 violations"
 
 
+def test_who_is_interrupted_has_the_totals_so_far(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    verdicts = iter([Verdict()] * 49 + [Verdict(violated="I1", text="two owners")] + [Verdict()])
+
+    def interrupted(*_: object, **__: object) -> Verdict:
+        try:
+            return next(verdicts)
+        except StopIteration:
+            raise KeyboardInterrupt from None
+
+    monkeypatch.setattr("kafka_coop.simulation.check.run", interrupted)
+    assert run(["simulate", "check", "--seeds", "200", "--jobs", "1"]) == Exit.INTERRUPTED
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-1] == "50 schedules, 1 violations"
+    assert err == ""
+
+
+def test_what_can_not_be_read_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object, **__: object) -> Verdict:
+        raise PermissionError(errno.EACCES, "Permission denied", "/some/file")
+
+    monkeypatch.setattr("kafka_coop.simulation.check.run", fails)
+    assert run(["simulate", "check", "--seeds", "1", "--jobs", "1"]) == Exit.USAGE
+    said = "kafka-coop: can't read or write /some/file: Permission denied\n"
+    assert capsys.readouterr().err == said
+
+
+def test_processes_leave_an_interruption_to_the_one_that_started_them() -> None:
+    asks = "import signal; print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)"
+    before = signal.getsignal(signal.SIGINT)
+    with check._left_alone():
+        said = subprocess.run(
+            [sys.executable, "-c", asks], capture_output=True, text=True, check=True
+        )
+    assert said.stdout.strip() == "True"
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_the_module_points_to_the_command() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "kafka_coop.simulation.check", "--seeds", "1"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=HERE,
+    )
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("the command is kafka-coop simulate check, or python -m")
+
+
 def test_without_the_extra_one_line_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,7 +207,7 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
         [sys.executable, "-m", "kafka_coop.cli.entry", "plan", "--topic", "t=3"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        env=HERE,
     )
     assert child.stdout is not None
     child.stdout.close()
@@ -155,3 +215,31 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
     said = child.stderr.read()
     child.stderr.close()
     assert (child.wait(60), said) == (Exit.PIPE_CLOSED, b"")
+
+
+@pytest.mark.parametrize("command", [["plan", "--topic", "t=3"], ["--help"], ["plan", "--help"]])
+@pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")
+def test_a_full_disk_is_said_in_one_line(command: list[str]) -> None:
+    with FULL.open("wb") as full:
+        ran = subprocess.run(
+            [sys.executable, "-m", "kafka_coop.cli.entry", *command],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env=HERE,
+        )
+    assert ran.returncode == Exit.USAGE
+    assert ran.stderr == "kafka-coop: can't read or write: No space left on device\n"
+
+
+def test_a_closed_output_is_said_in_one_line() -> None:
+    ran = subprocess.run(
+        ["sh", "-c", 'exec "$0" -m kafka_coop.cli.entry plan --topic t=3 >&-', sys.executable],
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        env=HERE,
+    )
+    assert ran.returncode == Exit.USAGE
+    assert ran.stderr == "kafka-coop: there is no standard output to write to: it is closed\n"

@@ -17,7 +17,7 @@ from kafka_coop.membership.steps import GivingUp
 from kafka_coop.simulation.coverage import Coverage
 from kafka_coop.simulation.exhaustive import Explored, explore, main
 from kafka_coop.simulation.invariants import InvariantViolated
-from kafka_coop.simulation.small_group import Small, beginning
+from kafka_coop.simulation.small_group import DISTURBANCES, Small, beginning
 from kafka_coop.types import Partitions
 
 IN_A_ROUND = {
@@ -86,6 +86,25 @@ def test_the_command_reports_what_exploring_has_not_visited(
     assert "not in ADOPTING: AssignmentComputed, Close," in said
     assert "settled: 2 in generation 3\nthe newcomer owns in 2 of these" in said
     assert "all there are" in said
+
+
+@pytest.mark.parametrize(
+    ("option", "given", "least"),
+    [
+        ("--members", 0, 1),
+        ("--members", -1, 1),
+        ("--partitions", 0, 1),
+        ("--depth", -1, 0),
+        *((f"--{name}", -1, 0) for name in DISTURBANCES),
+    ],
+)
+def test_the_command_refuses_what_is_no_group(
+    option: str, given: int, least: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([option, str(given), *([] if option == "--depth" else ["--depth", "1"])])
+    assert ended.value.code == 2
+    assert f"{option} {given}: must be at least {least}" in capsys.readouterr().err
 
 
 def test_an_exploration_changes_nothing_that_it_is_given() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -15,10 +16,13 @@ from kafka_coop.membership.pulse import FOLLOW_UP_INTERVAL
 from kafka_coop.simulation import faults as ft
 from kafka_coop.simulation import run as planner
 from kafka_coop.simulation.invariants import Watcher
+from kafka_coop.simulation.planner.group import CoarseGroup
+from kafka_coop.simulation.planner.incidents import Fates, Incident, Kind, fates
 from kafka_coop.simulation.planner.ownership import fewest_moves
 from kafka_coop.simulation.planner.pace import hurried_beats
-from kafka_coop.simulation.planner.report import Result
-from kafka_coop.simulation.planner.scenario import Plan, ScenarioError, load, parse
+from kafka_coop.simulation.planner.report import Result, result_of
+from kafka_coop.simulation.planner.scenario import COOPERATIVE, Plan, ScenarioError, load, parse
+from kafka_coop.simulation.planner.timeline import Timeline, ordinal
 from kafka_coop.simulation.process import Process
 from kafka_coop.simulation.settling import settle
 from kafka_coop.simulation.user import UserHabits
@@ -147,6 +151,24 @@ def test_a_lost_zone_is_noticed_when_its_sessions_run_out() -> None:
     assert result.gaps.p50 == pytest.approx(9.0, abs=0.5)
 
 
+def test_members_who_came_before_count_for_a_zone_that_is_lost() -> None:
+    steps = [{"do": "scale-out", "at": 10, "by": 1}, {"do": "zone-loss", "at": 60, "zone": 5}]
+    plan = parse({**SMALL, "zones": 6, "steps": steps}, "here")
+    assert sum(i.kind is Kind.CRASH for i in fates(plan).incidents) == 1
+    with pytest.raises(ScenarioError, match=r"steps\.1\.zone = 5: none of 4 members"):
+        parse({**SMALL, "zones": 6, "steps": [{**steps[0], "at": 61}, steps[1]]}, "here")
+
+
+def test_a_gap_that_never_ends_lasts_to_the_end_of_the_run() -> None:
+    plan = parse({**SMALL, "members": 1}, "here")
+    alone = Fates([Incident(at=10.0, process=0, kind=Kind.CRASH)], np.array([0]), np.array([0]))
+    group = CoarseGroup(plan, COOPERATIVE, alone)
+    group.run()
+    gaps = result_of(group).gaps
+    assert gaps.partitions == 24
+    assert gaps.p50 == gaps.longest == pytest.approx(9.0, abs=3.0), "until its session is over"
+
+
 def test_a_deploy_gives_every_partition_back() -> None:
     steps = [{"do": "rolling-deploy", "at": 10, "batch": 0.5, "down": 5, "every": 30}]
     plan = parse({**SMALL, "steps": steps, "compare": ["kafka-coop"]}, "here")
@@ -205,7 +227,38 @@ def test_the_pace_of_a_hurry_is_the_machine_s() -> None:
             {"compare": [{"name": "x", "protocol": "eager", "strategy": "range", "drains": True}]},
             "an eager group can't drain members: leave drains out",
         ),
-        ({"compare": ["quick"]}, "here: compare.0 = 'quick': Input should be a valid dictionary"),
+        (
+            {"members": 1, "steps": [{"do": "zone-loss", "zone": 0}]},
+            "steps.0.zone = 0: all members are in it then, and some must be left: raise members",
+        ),
+        (
+            {"zones": 1, "steps": [{"do": "zone-loss"}]},
+            "all members are in it then, and some must be left: raise members = 4, or zones = 1",
+        ),
+        (
+            {"members": 10, "zones": 20, "steps": [{"do": "zone-loss", "zone": 15}]},
+            "steps.0.zone = 15: none of 10 members is in it then: name another, or raise members",
+        ),
+        (
+            {
+                "zones": 2,
+                "steps": [{"do": "zone-loss", "at": 20, "zone": 1}, {"do": "zone-loss"}],
+            },
+            "steps.0.zone = 1: all members are in it then",
+        ),
+        ({"seed": -1}, "here: seed = -1: Input should be greater than or equal to 0 (a whole"),
+        ({"compare": ["eager", "eager"]}, "compare: eager is there twice: name each once"),
+        (
+            {"callback": 400},
+            "here: poll + callback + commit = 0.1 + 400.0 + 0.002 = 400.102: must be below reba",
+        ),
+        ({"rebalance_timeout": 0.001}, "raise it, or lower one of the others"),
+        ({"poll": 1e6, "round_trip": 60}, "= 1000000.002: must be below rebalance_timeout"),
+        ({"compare": ["quick"]}, "here: compare.0 = 'quick': must be a table of fields"),
+        ({"compare": "eager"}, "here: compare = 'eager': must be a list (clients: eager, cooper"),
+        ({"steps": {"do": "scale-out"}}, "here: steps = {'do': 'scale-out'}: must be a list (at"),
+        ({"steps": [5]}, "here: steps.0 = 5: must be a table of fields (at least one: scale-out"),
+        ({"steps": []}, "here: steps = []: Tuple should have at least 1 item"),
         (
             {"compare": [{"name": "x", "protocol": "cooperative", "strategy": "range"}]},
             "range is not cooperative: choose another strategy",
@@ -222,6 +275,36 @@ def test_a_bad_scenario_is_refused_by_field_value_and_remedy(
     with pytest.raises(ScenarioError) as refused:
         parse({**SMALL, **change}, "here")
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"steps": [{"do": "scale-out"}]},
+        {"compare": ["quick"]},
+        {"topics": [{"partitions": -1}]},
+    ],
+)
+def test_what_is_wrong_inside_a_list_is_said_once(change: Mapping[str, object]) -> None:
+    with pytest.raises(ScenarioError) as refused:
+        parse({**SMALL, **change}, "here")
+    assert len(str(refused.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("table", [None, "members: 3", [SMALL], 7])
+def test_a_scenario_is_a_table(table: object) -> None:
+    with pytest.raises(
+        ScenarioError, match=r"^here: must be a table of fields, and is "
+    ) as refused:
+        parse(table, "here")
+    assert "(there is: name, seed, topics, members" in str(refused.value)
+
+
+@pytest.mark.parametrize("client", ["eager", "cooperative", "kafka-coop"])
+def test_members_that_miss_every_round_are_no_endless_run(client: str) -> None:
+    table = {**SMALL, "poll": 0.01, "rebalance_timeout": 0.05, "round_trip": 60}
+    with pytest.raises(ScenarioError, match=r"after 100 rounds.*rebalance_timeout = 0\.05: raise"):
+        planned(table, client)
 
 
 TOML = """
@@ -248,6 +331,52 @@ def test_the_command_prints_a_table_and_writes_what_it_found(
     assert (tmp_path / "grow.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.fixture
+def never_simulates(monkeypatch: pytest.MonkeyPatch) -> None:
+    def simulate(_plan: Plan) -> None:
+        pytest.fail("simulated before it was tried whether anything can be written")
+
+    monkeypatch.setattr(planner, "simulate", simulate)
+
+
+@pytest.mark.usefixtures("never_simulates")
+@pytest.mark.parametrize(
+    ("out", "said"),
+    [
+        ("file", "file: is no directory: name another"),
+        ("file/below", "below: is no directory: name another"),
+        pytest.param(
+            "/proc",
+            "--out /proc: can't be written (",
+            marks=pytest.mark.skipif(sys.platform != "linux", reason="Linux's /proc"),
+        ),
+        (".", "grow.json can't be written: name another"),
+    ],
+)
+def test_where_nothing_can_be_written_is_said_before_the_run(
+    out: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "grow.json").mkdir()
+    (tmp_path / "grow.toml").write_text(TOML)
+    assert planner.main([str(tmp_path / "grow.toml"), "--out", str(tmp_path / out)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("--out ")
+    assert said in line
+
+
+def test_the_plot_says_whom_it_shows() -> None:
+    assert Timeline(np.arange(4), 200).shown() == "member"
+    assert Timeline(np.arange(10_000), 200).shown() == "every 50th of 10,000 members"
+
+
+@pytest.mark.parametrize(
+    ("number", "said"), [(2, "2nd"), (3, "3rd"), (11, "11th"), (21, "21st"), (112, "112th")]
+)
+def test_ordinals(number: int, said: str) -> None:
+    assert ordinal(number) == said
+
+
 def test_without_matplotlib_there_is_all_but_the_plot(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,12 +394,20 @@ def test_without_matplotlib_there_is_all_but_the_plot(
     assert (tmp_path / "grow.json").exists()
 
 
+NESTED = 3000 * "[" + 3000 * "]"
+
+
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
         ("x.toml", "members = ", "is no TOML"),
         ("x.ini", "", "'.ini': use .toml, .yaml or .yml"),
         ("x.toml", "members = 0", "x.toml: members = 0: "),
+        pytest.param("x.toml", f"a = {NESTED}", "x.toml: is nested too deeply", id="deep TOML"),
+        pytest.param("x.yaml", f"a: {NESTED}", "x.yaml: is nested too deeply", id="deep YAML"),
+        pytest.param("x.toml", f"a = {5000 * '9'}", "x.toml: is no TOML", id="large number"),
+        ("x.yaml", "name: 2026-02-31", "x.yaml: is no YAML"),
+        ("x.yaml", "", "x.yaml: must be a table of fields, and is empty"),
     ],
 )
 def test_the_command_refuses_what_it_can_not_read(
@@ -279,6 +416,23 @@ def test_the_command_refuses_what_it_can_not_read(
     (tmp_path / name).write_text(text)
     assert planner.main([str(tmp_path / name), "--out", str(tmp_path)]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_members_that_hardly_make_it_come_to_rest() -> None:
+    steps = [{"do": "rolling-deploy", "at": 10, "batch": 0.05}]
+    late = {"poll": 3, "rebalance_timeout": 4, "leader": 0.5, "session_timeout": 45}
+    table = {**SMALL, **late, "topics": [{"partitions": 2000}], "members": 500, "steps": steps}
+    assert planned(table, "eager").interrupted > 20
+
+
+def test_the_command_says_which_file_never_rests(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "busy.toml"
+    file.write_text("rebalance_timeout = 0.2\n" + TOML)
+    assert planner.main([str(file), "--out", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"{file}: eager: no rest at ")
 
 
 def test_a_file_that_is_not_there() -> None:

@@ -108,10 +108,40 @@ def test_the_command_fails_where_something_is_violated(
     assert out[-1] == "2 schedules, 2 violations"
 
 
-def test_the_command_refuses_to_run_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        check.main(["--seeds", "0"])
-    assert "--seeds 0: at least one schedule must be run" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("option", "given", "said"),
+    [
+        ("--seeds", 0, "at least one schedule must be run"),
+        ("--seeds", -3, "at least one schedule must be run"),
+        ("--first", -5, "seeds begin at 0"),
+        ("--jobs", 0, "at least one process is needed"),
+        ("--jobs", -2, "at least one process is needed"),
+    ],
+)
+def test_the_command_refuses_numbers_that_mean_nothing(
+    option: str, given: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    others = [] if option == "--seeds" else ["--seeds", "1"]
+    with pytest.raises(SystemExit) as ended:
+        check.main([option, str(given), *others])
+    assert ended.value.code == 2
+    assert f"{option} {given}: {said}" in capsys.readouterr().err
+
+
+def test_more_seeds_than_fit_in_memory_can_be_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = check.Verdict(violated="1", text="two owners", at=1.5)
+    monkeypatch.setattr(check, "run", lambda _scenario, coverage: broken)
+    assert check.check(10**15, fail_fast=True).schedules == 50
+
+
+def test_where_nothing_is_violated_nothing_is_explained(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert check.main(["--seeds", "1", "--jobs", "1", "--explain"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "nothing to explain: no invariant is violated",
+        "1 schedules, 0 violations",
+    ]
 
 
 def test_processes_share_the_work_and_change_nothing() -> None:

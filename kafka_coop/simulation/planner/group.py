@@ -36,12 +36,17 @@ from kafka_coop.protocol.assignment import encode_assignments
 from kafka_coop.simulation.planner.incidents import Fates, Incident, Kind
 from kafka_coop.simulation.planner.ownership import NOBODY, Flags, Floats, Ints, Ownership
 from kafka_coop.simulation.planner.pace import hurried_beats, suggested_interval
-from kafka_coop.simulation.planner.scenario import Client, Plan
+from kafka_coop.simulation.planner.scenario import Client, Plan, ScenarioError
 from kafka_coop.simulation.planner.timeline import Phase, Timeline
 from kafka_coop.simulation.planner.traffic import Traffic
 from kafka_coop.types import Cluster, Generation, PartitionColumns, Partitions, Subscription
 
 _NEVER = float("inf")
+
+_MOST_ROUNDS = 100
+"""That a group may take one after the other without anything of the scenario happening, and one
+more for ten members: a few are enough, unless members miss the rebalance timeout and come back. A
+group of hundreds that hardly make it in time does come to rest, after dozens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +111,10 @@ class CoarseGroup:
         self._expires: Floats = np.full(size, _NEVER)
         """When the session of one that has died is over."""
         self._hurrying_since: Floats = np.full(size, _NEVER)
+        self._latest = 0.0
+        """When something last happened, whether or not it began a round."""
+        self._in_vain = 0
+        """Rounds since anything happened but members coming back that had missed one."""
         self._interval = self._pace(plan.members)
         self._beats_from: Floats = -self._interval * self._dice.random(size)
         self._hurried = np.array(hurried_beats(self._interval, plan.session_timeout, 1.0))
@@ -113,7 +122,11 @@ class CoarseGroup:
         self.traffic.beating(plan.members, self._interval, 0.0)
 
     def run(self) -> None:
-        """Goes through the whole scenario, until the group rests."""
+        """Goes through the whole scenario, until the group rests.
+
+        Raises:
+            ScenarioError: It never does. The text names the fields, but no file.
+        """
         while True:
             incident = self._incidents[0].at if self._incidents else _NEVER
             wish = float(self._wishes.min()) + self._hop
@@ -122,11 +135,19 @@ class CoarseGroup:
             if wish < incident:
                 self._take_round(wish, "partitions were given up")
             else:
-                self._meet(heapq.heappop(self._incidents))
+                self._meet(self._next_incident())
         self.ends = max([r.assigned for r in self.rounds], default=0.0)
+        self.ownership.end(max(self.ends, self._latest))
         for row, since in self._down_since.items():
             process = np.flatnonzero(self._row_of == row)[:1]
             self.timeline.add(process, Phase.DOWN, since, self.ends + 60.0)
+
+    def _next_incident(self) -> Incident:
+        incident = heapq.heappop(self._incidents)
+        self._latest = incident.at
+        if not incident.comes_back:
+            self._in_vain = 0
+        return incident
 
     # --- incidents -------------------------------------------------------------------------
 
@@ -201,6 +222,7 @@ class CoarseGroup:
     # --- a round ---------------------------------------------------------------------------
 
     def _take_round(self, opened: float, reason: str) -> None:
+        self._go_on(opened)
         ready = self._arrivals(opened)
         limit = opened + self.plan.rebalance_timeout
         while True:
@@ -221,6 +243,22 @@ class CoarseGroup:
         self.timeline.add(members, Phase.WAITING, ready[members] - self._hop, joined + self._hop)
         self._sync(opened, joined, reason, members)
 
+    def _go_on(self, opened: float) -> None:
+        """One more round; not for ever, if each only brings about the next."""
+        self._in_vain += 1
+        plan = self.plan
+        most = _MOST_ROUNDS + plan.members // 10
+        if self._in_vain <= most:
+            return
+        raise ScenarioError(
+            f"{self.client.name}: no rest at {opened:.0f} s, after {most} rounds in which "
+            f"nothing else happened: members miss rebalance_timeout = {plan.rebalance_timeout:g}: "
+            f"raise it, or lower the heartbeat ({self._interval:g}), poll = {plan.poll:g}, "
+            f"callback = {plan.callback:g}, commit = {plan.commit:g}, "
+            f"round_trip = {plan.round_trip:g}, or the members for coordinator = "
+            f"{plan.coordinator:g}"
+        )
+
     def _served(self, arrivals: Floats) -> float:
         """When the coordinator, which takes them one by one, is done with the last of these."""
         each = 1.0 / self.plan.coordinator
@@ -231,7 +269,7 @@ class CoarseGroup:
         """Who comes and goes during the join phase. Returns whether its end has moved."""
         changed = False
         while self._incidents and self._incidents[0].at <= until:
-            incident = heapq.heappop(self._incidents)
+            incident = self._next_incident()
             changed |= self._befall(incident)
             if incident.kind is Kind.CLOSE and self._alive[incident.process]:
                 ready[incident.process] = min(
@@ -306,7 +344,8 @@ class CoarseGroup:
         for process in missing.tolist():
             self._known[process] = False
             if self._alive[process]:
-                self._push(Incident(at=max(at, float(self._busy[process])), process=process))
+                back = max(at, float(self._busy[process]))
+                self._push(Incident(at=back, process=process, comes_back=True))
         if missing.size:
             alive = missing[self._alive[missing]]
             mask = np.zeros(self._alive.size, np.bool_)
@@ -350,7 +389,7 @@ class CoarseGroup:
     def _interruption(self, planned: float) -> float | None:
         """When somebody comes or goes before the leader's plan is there."""
         while self._incidents and self._incidents[0].at < planned:
-            incident = heapq.heappop(self._incidents)
+            incident = self._next_incident()
             if self._befall(incident):
                 return incident.at
         return None

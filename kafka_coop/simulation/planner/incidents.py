@@ -22,11 +22,16 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Incident:
-    """Something happens to one process. Ordered by time."""
+    """Something happens to one process. Ordered by time.
+
+    Attributes:
+        comes_back: It is no part of the scenario: a member that has missed a round joins again.
+    """
 
     at: float
     process: int
     kind: Kind = Kind.START
+    comes_back: bool = False
 
     def __post_init__(self) -> None:
         """Times are plain floats, so that they print as such."""
@@ -64,8 +69,7 @@ def fates(plan: Plan) -> Fates:
     for step in sorted(plan.steps, key=lambda s: s.at):
         match step:
             case ScaleOut():
-                more = max(1, round(len(running) * step.by))
-                for at in _spread(dice, step.at, step.within, more):
+                for at in _spread(dice, step.at, step.within, step.more(len(running))):
                     start(rows, at)
                     rows += 1
             case ZoneLoss():

@@ -45,6 +45,11 @@ class Ownership:
         self.unowned[positions] += np.maximum(at - self._since[positions], 0.0)
         self.owner[positions] = owners
 
+    def end(self, at: float) -> None:
+        """The run is over: what nobody owns now had no owner until then."""
+        open_ = np.flatnonzero(self.owner == NOBODY)
+        self.unowned[open_] += np.maximum(at - self._since[open_], 0.0)
+
     def of(self, members: Flags) -> Ints:
         """The positions that some of these members own."""
         return np.flatnonzero((self.owner >= 0) & members[self.owner])

@@ -1,4 +1,4 @@
-"""The timeline: one row a member, time across, one panel a kind of client."""
+"""The timeline: one row a member (of many: every n-th), time across, one panel a kind of client."""
 
 from __future__ import annotations
 
@@ -75,5 +75,5 @@ def _draw_rows(panel: Any, group: CoarseGroup, begins: float, ends: float) -> No
     panel.set_xlim(begins, ends)
     panel.set_ylim(len(rows), 0)
     panel.set_yticks([0, len(rows)], [str(rows[0]), str(rows[-1])])
-    panel.set_ylabel("member")
+    panel.set_ylabel(group.timeline.shown())
     panel.set_title(group.client.name, loc="left", fontsize="medium")

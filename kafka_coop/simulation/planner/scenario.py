@@ -92,6 +92,10 @@ class ScaleOut(_Table):
     by: Annotated[float, Field(gt=0, le=100)] = Field(description="0.5 for half as many more")
     within: Seconds = Field(default=5.0, description="seconds in which they all start")
 
+    def more(self, members: int) -> int:
+        """How many start beside so many."""
+        return max(1, round(members * self.by))
+
 
 class ZoneLoss(_Table):
     """A zone's members are gone without a word."""
@@ -123,7 +127,7 @@ class Plan(_Table):
     """A whole scenario. Times are seconds."""
 
     name: str = Field(default="scenario", min_length=1, description="any text")
-    seed: int = Field(default=0, description="a whole number")
+    seed: int = Field(default=0, ge=0, description="a whole number, at least 0")
     topics: tuple[Topics, ...] = Field(min_length=1, description="at least one table of topics")
     members: int = Field(ge=1, le=MOST_MEMBERS, description=f"1 to {MOST_MEMBERS}")
     zones: int = Field(default=3, ge=1, le=1000, description="that members are spread over")
@@ -148,7 +152,9 @@ class Plan(_Table):
         min_length=1,
         description=f"clients: {', '.join(BUILT_IN)}, or tables of your own",
     )
-    rows: int = Field(default=200, ge=1, le=5000, description="members in the plot, 1 to 5000")
+    rows: int = Field(
+        default=200, ge=1, le=5000, description="most rows of the plot, 1 to 5000, a member each"
+    )
     steps: tuple[Step, ...] = Field(
         min_length=1, description="at least one: scale-out, zone-loss, rolling-deploy"
     )
@@ -161,6 +167,18 @@ class Plan(_Table):
         return [BUILT_IN.get(c, c) if isinstance(c, str) else c for c in clients]
 
     @model_validator(mode="after")
+    def _is_in_time(self) -> Plan:
+        """Who misses each round, and comes back each time, keeps the group from ever resting."""
+        takes = self.poll + self.callback + self.commit
+        if takes >= self.rebalance_timeout:
+            raise ValueError(
+                f"poll + callback + commit = {self.poll} + {self.callback} + {self.commit}"
+                f" = {takes:.10g}: must be below rebalance_timeout = {self.rebalance_timeout}, or"
+                " members miss round after round: raise it, or lower one of the others"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _fits(self) -> Plan:
         total = sum(t.count * t.partitions for t in self.topics)
         if total > MOST_PARTITIONS:
@@ -168,12 +186,41 @@ class Plan(_Table):
         names = [t.name for t in self.topics]
         if twice := sorted({n for n in names if names.count(n) > 1}):
             raise ValueError(f"topics: {', '.join(twice)} is there twice: give each a name")
-        for number, step in enumerate(self.steps):
-            if isinstance(step, ZoneLoss) and (step.zone >= self.zones or self.zones == 1):
-                raise ValueError(
-                    f"steps.{number}.zone = {step.zone}: there are {self.zones} zones, numbered "
-                    "from 0, and one must be left: name another, or raise zones"
-                )
+        clients = [c.name for c in self.compare]
+        if twice := sorted({n for n in clients if clients.count(n) > 1}):
+            raise ValueError(f"compare: {', '.join(twice)} is there twice: name each once")
+        return self
+
+    @model_validator(mode="after")
+    def _loses_some(self) -> Plan:
+        """A lost zone had members, and others are left: who else would take over?"""
+        rows = self.members
+        per_zone = [len(range(zone, rows, self.zones)) for zone in range(self.zones)]
+        for number, step in sorted(enumerate(self.steps), key=lambda s: s[1].at):
+            if isinstance(step, ScaleOut):
+                more = step.more(sum(per_zone))
+                for zone in range(self.zones):
+                    first = rows + (zone - rows) % self.zones
+                    per_zone[zone] += len(range(first, rows + more, self.zones))
+                rows += more
+            elif isinstance(step, ZoneLoss):
+                lost = f"steps.{number}.zone = {step.zone}"
+                if step.zone >= self.zones:
+                    raise ValueError(
+                        f"{lost}: there are {self.zones} zones, numbered from 0: name one of"
+                        " them, or raise zones"
+                    )
+                if not per_zone[step.zone]:
+                    raise ValueError(
+                        f"{lost}: none of {sum(per_zone)} members is in it then: name another, or"
+                        f" raise members = {self.members}, or lower zones = {self.zones}"
+                    )
+                if per_zone[step.zone] == sum(per_zone):
+                    raise ValueError(
+                        f"{lost}: all members are in it then, and some must be left: raise"
+                        f" members = {self.members}, or zones = {self.zones}"
+                    )
+                per_zone[step.zone] = 0
         return self
 
     def partitions(self) -> dict[str, int]:
@@ -207,14 +254,23 @@ def parse(table: object, where: str) -> Plan:
     try:
         return Plan.model_validate(table)
     except ValidationError as error:
-        raise ScenarioError("\n".join(_said(where, e) for e in error.errors())) from None
+        raise ScenarioError(
+            "\n".join(_said(where, e) for e in error.errors() if not _follows(e))
+        ) from None
 
 
 def _table(path: Path, text: str) -> object:
+    try:
+        return _read(path, text)
+    except RecursionError:
+        raise ScenarioError(f"{path}: is nested too deeply: a scenario needs few levels") from None
+
+
+def _read(path: Path, text: str) -> object:
     if path.suffix == ".toml":
         try:
             return tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except ValueError as error:
             raise ScenarioError(f"{path}: is no TOML: {error}") from None
     if path.suffix not in {".yaml", ".yml"}:
         raise ScenarioError(f"{path}: {path.suffix or 'no suffix'!r}: use .toml, .yaml or .yml")
@@ -226,21 +282,35 @@ def _table(path: Path, text: str) -> object:
         ) from None
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: the 31st of February
         raise ScenarioError(f"{path}: is no YAML: {error}") from None
+
+
+def _follows(error: Any) -> bool:
+    """Whether it only says that a list is too short without its elements that are wrong."""
+    return error["type"] == "too_short" and bool(error["input"])
 
 
 def _said(where: str, error: Any) -> str:
     """One complaint: field, value, what is wrong, and what the field takes."""
     at = ".".join(str(part) for part in error["loc"] if part not in _TAGS)
-    message = error["msg"].removeprefix("Value error, ")
+    message = _OF_TYPE.get(error["type"]) or error["msg"].removeprefix("Value error, ")
     if not at:
+        if error["type"] == "model_type":
+            is_now = "empty" if error["input"] is None else _short(error["input"])
+            message += f", and is {is_now} ({_remedy([''])})"
         return f"{where}: {message}"
     value = "" if error["type"] == "missing" else f" = {_short(error['input'])}"
     remedy = _remedy([str(part) for part in error["loc"] if isinstance(part, str)])
     return f"{where}: {at}{value}: {message}{f' ({remedy})' if remedy else ''}"
 
 
+_OF_TYPE = {
+    "model_type": "must be a table of fields",
+    "model_attributes_type": "must be a table of fields",
+    "tuple_type": "must be a list",
+}
+"""What pydantic says of its own classes instead."""
 _TAGS = {"scale-out", "zone-loss", "rolling-deploy"}
 _MODELS: dict[str, type[BaseModel]] = {
     "topics": Topics,

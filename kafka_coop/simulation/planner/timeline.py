@@ -44,10 +44,17 @@ class Timeline:
             rows: How many to show at most.
         """
         total = int(row_of.max()) + 1
+        self._total = total
         self._step = max(1, -(-total // rows))
         self.rows = tuple(range(0, total, self._step))
         self.spans: list[Span] = []
         self._row_of = row_of
+
+    def shown(self) -> str:
+        """Whom a row stands for: a member, or one of so many."""
+        if self._step == 1:
+            return "member"
+        return f"every {ordinal(self._step)} of {self._total:,} members"
 
     def add(
         self, processes: Ints, phase: Phase, start: Floats | float, end: Floats | float
@@ -60,3 +67,10 @@ class Timeline:
         for row, a, b in zip((rows[shown] // self._step).tolist(), starts, ends, strict=True):
             if b > a:
                 self.spans.append(Span(row=row, phase=phase, start=a, end=b))
+
+
+def ordinal(number: int) -> str:
+    """`2nd`, `50th`."""
+    endings = {1: "st", 2: "nd", 3: "rd"}
+    ending = "th" if number % 100 in (11, 12, 13) else endings.get(number % 10, "th")
+    return f"{number}{ending}"

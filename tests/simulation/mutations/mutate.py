@@ -83,8 +83,9 @@ def catch(mutation: Mutation | None, seeds: int) -> Verdict:
         shutil.copytree(ROOT / "kafka_coop", package, ignore=shutil.ignore_patterns("__pycache__"))
         if mutation is not None:
             mutation.apply(package)
-        schedules = ("kafka_coop.simulation.check", "--jobs", "1", "--fail-fast", "--seeds")
-        verdict = _run(Path(scratch), (*schedules, str(seeds)), cwd=scratch, finding="seed ")
+        schedules = ("kafka_coop.cli.entry", "simulate", "check", "--jobs", "1", "--fail-fast")
+        seeded = (*schedules, "--seeds", str(seeds))
+        verdict = _run(Path(scratch), seeded, cwd=scratch, finding="seed ")
         if verdict[0] is not Fate.SURVIVED:
             return verdict
         suites = ("pytest", "-q", "-x", "-p", "no:cacheprovider", *(str(ROOT / s) for s in SUITES))
