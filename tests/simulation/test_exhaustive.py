@@ -171,6 +171,6 @@ def test_a_machine_that_raises(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_group_that_never_settles_is_noticed() -> None:
     small = beginning(2, 2, {})
-    small.cluster.coordinator.denied.add("group")
+    small.cluster.move_coordinator(None, 0.0)
     with pytest.raises(InvariantViolated, match="not settled"):
         small.settle(Coverage())
