@@ -216,12 +216,13 @@ class Process:
         now = max(self.world.agenda.now + self._ahead, at_least)
         self.world.watcher.handled(self, event)
         owned = self.member.owned
+        if owned:
+            self._had = owned  # a JoinGroup may be sent by the very event that takes it away
         if isinstance(event, ev.Tick):
             # Only then does the machine look at it; the product says so before every event.
             self._give(ev.Polled(at=self.user.last_poll() + self._ahead), now)
         self._give(event, now)
         if self.member.owned is not owned:
-            self._had = owned
             self.errands.disown(owned - self.member.owned)
         self._set_timer()
 

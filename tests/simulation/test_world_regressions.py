@@ -436,6 +436,44 @@ def a_static_member_misses_a_round_and_beats() -> Scenario:
     )
 
 
+def evicted_it_claims_what_it_had_before_that() -> Scenario:
+    """The box was wrong: its kafka-python claimed what it had given up two rounds ago."""
+    plan = MemberPlan(topics=(), patterns=("alpha|gam",))
+    return scenario(
+        620464,
+        {"m0": replace(plan, client="kafka-python"), "m1": plan},
+        (0.0, ft.Start(member="m0")),
+        (0.03, ft.Start(member="m1")),
+        (1.03, ft.MoveCoordinator(to=1, loading=0.5)),
+        (2.0, ft.Cut(member="m0", lane="join")),
+        quiet_at=3.0,
+        timing=Timing(),
+        topics={"alpha": 2},
+    )
+
+
+def fenced_by_a_log_that_has_not_heard_of_it() -> Scenario:
+    """The box had promised too much: the coordinator failed over with the place just taken."""
+    plan = MemberPlan(topics=("alpha",), strategies=("constrained-cooperative-sticky",))
+    return scenario(
+        11581,
+        {
+            "m0": replace(plan, instance_id="i0"),
+            "m1": replace(plan, topics=("beta",), instance_id="i1"),
+        },
+        (0.0, ft.Start(member="m0")),
+        (0.0, ft.Start(member="m1")),
+        (1.2, ft.Close(member="m1")),
+        (2.0, ft.GrowTopic(topic="alpha", by=1)),
+        (4.0, ft.Start(member="m1")),
+        (4.0, ft.Stall(member="m0", seconds=3.0)),
+        (4.3, ft.MoveCoordinator(to=3, loading=0.5)),
+        quiet_at=5.0,
+        timing=Timing(),
+        topics={"alpha": 1},
+    )
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -459,6 +497,8 @@ def a_static_member_misses_a_round_and_beats() -> Scenario:
         a_coordinator_that_loads_is_asked_to_sync,
         a_static_member_misses_a_round,
         a_static_member_misses_a_round_and_beats,
+        evicted_it_claims_what_it_had_before_that,
+        fenced_by_a_log_that_has_not_heard_of_it,
     ],
     ids=lambda make: str(make.__name__),
 )
