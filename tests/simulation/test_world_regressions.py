@@ -474,6 +474,29 @@ def fenced_by_a_log_that_has_not_heard_of_it() -> Scenario:
     )
 
 
+def a_static_peer_that_polled_too_late_comes_back() -> Scenario:
+    """The box was wrong: its peer kept its member id, and was answered without a new session."""
+    plan = MemberPlan(topics=("alpha",), strategies=("range",))
+    both = ("range", "cooperative-sticky")
+    return scenario(
+        719224,
+        {
+            "m0": replace(plan, instance_id="i0"),
+            "m1": replace(plan, instance_id="i1", client="java"),
+        },
+        (0.0, ft.Start(member="m0")),
+        (0.0, ft.Redeploy(member="m1", strategies=both)),
+        (0.0, ft.Start(member="m1")),
+        (0.0, ft.SlowCallbacks(member="m1", seconds=9.6)),
+        (0.4, ft.Close(member="m0")),
+        (4.0, ft.Redeploy(member="m0", strategies=both)),
+        (3.9, ft.Start(member="m0")),
+        quiet_at=4.4,
+        timing=Timing(initial_delay=0.5),
+        topics={"alpha": 2},
+    )
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -499,6 +522,7 @@ def fenced_by_a_log_that_has_not_heard_of_it() -> Scenario:
         a_static_member_misses_a_round_and_beats,
         evicted_it_claims_what_it_had_before_that,
         fenced_by_a_log_that_has_not_heard_of_it,
+        a_static_peer_that_polled_too_late_comes_back,
     ],
     ids=lambda make: str(make.__name__),
 )
