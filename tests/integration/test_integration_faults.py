@@ -69,9 +69,7 @@ def works(embedded: EmbeddedKafka, topic: str, member: Member) -> None:
 @pytest.mark.parametrize(
     ("api", "error"),
     [
-        *((api, e) for api in ("JoinGroup", "FindCoordinator") for e in RETRIED),
-        # COORDINATOR_LOAD_IN_PROGRESS is fatal to a SyncGroup, as in Java: see below.
-        *(("SyncGroup", e) for e in RETRIED if e != E.COORDINATOR_LOAD_IN_PROGRESS),
+        *((api, e) for api in ("JoinGroup", "SyncGroup", "FindCoordinator") for e in RETRIED),
         *(
             (api, e)
             for api in ("JoinGroup", "SyncGroup")
@@ -101,7 +99,6 @@ def test_joining_recovers(embedded: EmbeddedKafka, api: Api, error: int) -> None
         ("JoinGroup", E.UNSUPPORTED_VERSION),
         ("JoinGroup", E.FENCED_INSTANCE_ID),
         ("JoinGroup", E.UNKNOWN),
-        ("SyncGroup", E.COORDINATOR_LOAD_IN_PROGRESS),
         ("SyncGroup", E.GROUP_AUTHORIZATION_FAILED),
         ("SyncGroup", E.FENCED_INSTANCE_ID),
     ],
