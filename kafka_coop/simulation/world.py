@@ -6,8 +6,9 @@ subscription would take effect with the next round, whenever that is. For the sa
 change of topics may go unseen while a static leader restarts: its new process is told to lead,
 but not for which topics the plan in force was made. So may a change of a static member's
 subscription, where the coordinator fails over before the round that it began is in the log.
-And where a peer leads, no mark tells of a follow-up round: a static member that dies while it gives
-partitions up, and returns to a place that no longer has them, leaves nobody to begin it.
+And where a peer leads, no mark tells of a follow-up round: a static member that dies, or polls too
+late, while it gives partitions up, and returns to a place that no longer has them, leaves nobody to
+begin it.
 After such a run somebody asks for a round.
 
 A run is a function of its `Scenario` alone. It goes through the incidents, then everything
@@ -286,7 +287,6 @@ class World:
         )
         self.processes[member] = self._by_name[process.name] = process
         if former is not None and plan.instance_id is not None:
-            self._plan_may_be_old |= self._led_by_a_peer()
             process.subscribe(*former.subscribed)
         else:
             process.subscribe(plan.topics, plan.patterns)
@@ -352,7 +352,7 @@ class World:
 
         Nobody does before all have joined: a wish for a round ends with the next JoinGroup.
         """
-        if not self._plan_may_be_old:
+        if not (self._plan_may_be_old or self._led_by_a_peer()):
             return
         wanting = [p for p in self.processes.values() if p.alive and any(p.wanted)]
         if any(p.member.state is not State.STABLE for p in wanting):
