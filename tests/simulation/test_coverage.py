@@ -40,8 +40,10 @@ def test_a_long_run_fails_where_a_cell_is_missed(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    outcome = check.Outcome(schedules=schedules, coverage=Coverage(set(cells)))
-    monkeypatch.setattr(check, "check", lambda *_, **__: outcome)
+    def run(*_: object, total: check.Outcome, **__: object) -> None:
+        total.schedules, total.coverage = schedules, Coverage(set(cells))
+
+    monkeypatch.setattr(check, "check", run)
     assert check.main(["--seeds", str(schedules), "--jobs", "2", "--coverage"]) == status
     said = capsys.readouterr().out.splitlines()
     assert said[-1] == f"{schedules} schedules, 0 violations"
