@@ -30,7 +30,7 @@ from kafka_coop.simulation.network import JOIN_LANE, MAIN_LANE, Answer, Call, On
 from kafka_coop.simulation.settings import Client
 from kafka_coop.simulation.surroundings import Surroundings
 from kafka_coop.simulation.user import User, UserHabits
-from kafka_coop.types import NO_PARTITIONS, GroupMetadata, RebalanceProtocol
+from kafka_coop.types import NO_GENERATION, NO_PARTITIONS, GroupMetadata, RebalanceProtocol
 
 _Synced: TypeAlias = GroupSynced | RequestFailedError
 
@@ -102,7 +102,7 @@ class Process:
         self._joins: dict[int, Call] = {}
         self._timer: float | None = None
         self._posted = 0.0
-        self._had = NO_PARTITIONS
+        self._had = NO_PARTITIONS  # when it was last in the group
         self._assignors = {a.name: a for a in settings.assignors}
 
     # --- time ------------------------------------------------------------------------------
@@ -216,12 +216,12 @@ class Process:
         now = max(self.world.agenda.now + self._ahead, at_least)
         self.world.watcher.handled(self, event)
         owned = self.member.owned
-        if owned:
-            self._had = owned  # a JoinGroup may be sent by the very event that takes it away
         if isinstance(event, ev.Tick):
             # Only then does the machine look at it; the product says so before every event.
             self._give(ev.Polled(at=self.user.last_poll() + self._ahead), now)
         self._give(event, now)
+        if self.member.generation != NO_GENERATION:
+            self._had = self.member.owned
         if self.member.owned is not owned:
             self.errands.disown(owned - self.member.owned)
         self._set_timer()
