@@ -22,7 +22,6 @@ from kafka_coop.protocol.subscription import decode_subscription, encode_subscri
 from kafka_coop.protocol.user_data import Claim, encode_generation, encode_sticky
 from kafka_coop.types import (
     NO_GENERATION,
-    NO_MEMBER_ID,
     NO_PARTITIONS,
     Assignment,
     Generation,
@@ -81,10 +80,6 @@ class Dialect:
             (name, self._subscription(name, data, generation, had))
             for name, data in request.protocols
         )
-        if request.instance_id is not None and generation == NO_GENERATION:
-            # Peers forget their ids when they have polled too late. With the id and bytes that it
-            # knows, the coordinator would answer at once, and count from the last heartbeat on.
-            request = replace(request, member_id=NO_MEMBER_ID)
         return replace(request, protocols=protocols)
 
     def sync(self, request: SyncGroup) -> SyncGroup:

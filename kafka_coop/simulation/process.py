@@ -30,7 +30,13 @@ from kafka_coop.simulation.network import JOIN_LANE, MAIN_LANE, Answer, Call, On
 from kafka_coop.simulation.settings import Client
 from kafka_coop.simulation.surroundings import Surroundings
 from kafka_coop.simulation.user import User, UserHabits
-from kafka_coop.types import NO_GENERATION, NO_PARTITIONS, GroupMetadata, RebalanceProtocol
+from kafka_coop.types import (
+    NO_GENERATION,
+    NO_MEMBER_ID,
+    NO_PARTITIONS,
+    GroupMetadata,
+    RebalanceProtocol,
+)
 
 _Synced: TypeAlias = GroupSynced | RequestFailedError
 
@@ -102,6 +108,7 @@ class Process:
         self._joins: dict[int, Call] = {}
         self._timer: float | None = None
         self._posted = 0.0
+        self._said: tuple[tuple[str, bytes], ...] = ()  # of a peer, in its last JoinGroup
         self._had = NO_PARTITIONS  # when it was last in the group
         self._assignors = {a.name: a for a in settings.assignors}
 
@@ -319,6 +326,12 @@ class Process:
         if isinstance(effect, ef.SendSync):
             return replace(effect, request=self.dialect.sync(effect.request))
         said = self.dialect.join(effect.request, self.member.generation, self._had)
+        out = self.member.generation == NO_GENERATION
+        if out and said.instance_id is not None and said.protocols == self._said:
+            # Peers forget their ids when they have polled too late. With the id and bytes that it
+            # knows, the coordinator would answer at once, and count from the last heartbeat on.
+            said = replace(said, member_id=NO_MEMBER_ID)
+        self._said = said.protocols
         return replace(effect, request=said)
 
     def _understood(self, answer: _Synced) -> _Synced:
