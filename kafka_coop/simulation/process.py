@@ -109,6 +109,7 @@ class Process:
         self._timer: float | None = None
         self._posted = 0.0
         self._said: tuple[tuple[str, bytes], ...] = ()  # of a peer, in its last JoinGroup
+        self.owes_a_round = False  # it claimed what it does not own: the real one would revoke it
         self._had = NO_PARTITIONS  # when it was last in the group
         self._assignors = {a.name: a for a in settings.assignors}
 
@@ -327,6 +328,7 @@ class Process:
             return replace(effect, request=self.dialect.sync(effect.request))
         said = self.dialect.join(effect.request, self.member.generation, self._had)
         out = self.member.generation == NO_GENERATION
+        self.owes_a_round |= out and self.dialect.stale_claims and bool(self._had)
         if out and said.instance_id is not None and said.protocols == self._said:
             # Peers forget their ids when they have polled too late. With the id and bytes that it
             # knows, the coordinator would answer at once, and count from the last heartbeat on.

@@ -352,10 +352,14 @@ class World:
 
         Nobody does before all have joined: a wish for a round ends with the next JoinGroup.
         """
-        if not (self._plan_may_be_old or self._led_by_a_peer()):
-            return
         wanting = [p for p in self.processes.values() if p.alive and any(p.wanted)]
         if any(p.member.state is not State.STABLE for p in wanting):
+            return
+        for process in wanting:
+            if process.owes_a_round:
+                process.owes_a_round = False
+                process.enforce_rebalance()
+        if not (self._plan_may_be_old or self._led_by_a_peer()):
             return
         replaced = sum(
             isinstance(event, MemberRemoved) and event.cause is Departure.REPLACED
