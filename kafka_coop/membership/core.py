@@ -80,10 +80,8 @@ class MemberCore:
         self.owned: Partitions = NO_PARTITIONS
         self.applied: Generation = NO_GENERATION
         """The generation that `owned` came with. A missed Sync leaves it behind `generation`."""
-        # The last round that we joined, applied or not; whether what is owned may have been others'
-        # since it was applied: it is lost, once there is an assignment.
         self._joined_last: Generation = NO_GENERATION
-        self._missed_a_round = False
+        """The last round that we joined, applied or not."""
         self._gained_at = float("-inf")
         """When partitions last came."""
         self._assignors: Mapping[str, Assignor] = {a.name: a for a in settings.assignors}
@@ -215,7 +213,6 @@ class MemberCore:
         """This generation is over for us: what we own is lost, and prepare is armed again."""
         self.generation = NO_GENERATION
         self.applied = self._joined_last = NO_GENERATION
-        self._missed_a_round = False  # all is lost as it is
         if not keep_member_id:
             self.member_id = NO_MEMBER_ID
         effects = self._pulse.stop()

@@ -166,7 +166,6 @@ class Joining(MemberCore):
     def _take_place(self, answer: GroupJoined, now: float) -> Effects:
         """In the group, in COMPLETING_REBALANCE: heartbeats start here."""
         if self._has_missed_a_round(answer.generation, now):
-            self._missed_a_round = True
             self._pulse.forfeit()
         self._joined_last = answer.generation
         self.member_id, self.generation = answer.member_id, answer.generation
@@ -317,7 +316,7 @@ class Joining(MemberCore):
     ) -> Effects:
         """Gives up what went to others, first; then adopts the rest."""
         assigned = assignment.partitions
-        kept = NO_PARTITIONS if self._missed_a_round else assigned & self.owned
+        kept = NO_PARTITIONS if self._pulse.forfeited else assigned & self.owned
         added = assigned - kept
         current = self._begin_round(now)
         current.kept, current.assigned = kept, added
@@ -332,7 +331,7 @@ class Joining(MemberCore):
                 self._pulse.announce(now)
             return opened + self._adopt(assignment, now)
         self._enter(State.ADOPTING)
-        if self._missed_a_round:
+        if self._pulse.forfeited:
             giving = self._losing()
         else:
             giving = revoke(self.owned - kept, auto_commit=self.settings.auto_commit)
@@ -347,8 +346,7 @@ class Joining(MemberCore):
         gave_up = self.state is State.ADOPTING
         self._enter(State.STABLE)
         self.owned, self.applied = assigned, self.generation
-        regained = self._pulse.regain() if self._missed_a_round else ()
-        self._missed_a_round = False
+        regained = self._pulse.regain()
         if added:
             self._gained_at = now
         told = self._tell_assignor(assignment)

@@ -114,7 +114,7 @@ class Member(Joining, Leaving):
         if partition in self.owned:
             # Also where its topic is not subscribed to any more: evicted before it was given
             # up, it would else be committed without a generation, past whoever has it now.
-            return self.generation != NO_GENERATION and not self._missed_a_round
+            return self.generation != NO_GENERATION and not self._pulse.forfeited
         return partition.topic not in self.topics
 
     # --- the user --------------------------------------------------------------------------

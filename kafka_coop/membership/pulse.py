@@ -91,8 +91,9 @@ class Pulse:
         self._hurried = float("-inf")
         """When the last heartbeat was sent that found a round waiting for us, us in the group."""
         self._lease = float("-inf")
-        self._forfeited = False
-        """A round was missed: no lease before what it may have given to others is given up."""
+        self.forfeited = False
+        """A round was missed: what is owned may have been others' since, and is lost with the next
+        assignment. Until then it has no lease."""
         self._doubtful: tuple[float, float] | None = None
         """When the acknowledgement that came after the lease's end was sent for, and came."""
 
@@ -157,6 +158,7 @@ class Pulse:
 
     def stop(self) -> tuple[Effect, ...]:
         """Out of the group: no beat, and no lease."""
+        self.forfeited = False
         if self._identity is None:
             return ()
         self._identity = None
@@ -165,17 +167,16 @@ class Pulse:
         self._session_ends = None
         self._acknowledged = self._unhurried = self._hurried = self._lease = float("-inf")
         self._doubtful = None
-        self._forfeited = False
         return (EndLease(),)
 
     def forfeit(self) -> None:
         """A round has ended without us: its plan may have given away what our lease is for."""
-        self._forfeited = True
+        self.forfeited = True
 
     def regain(self) -> tuple[Effect, ...]:
-        """All that was forfeited has been given up."""
-        self._forfeited = False
-        return self._renew_lease()
+        """What was forfeited, if anything, has been given up."""
+        was, self.forfeited = self.forfeited, False
+        return self._renew_lease() if was else ()
 
     def suggest(self, interval: timedelta | None) -> None:
         """What the leader's assignment says of the pace; None where it says nothing."""
@@ -212,7 +213,7 @@ class Pulse:
 
     def _renew_lease(self) -> tuple[Effect, ...]:
         until = self._end_of_lease()
-        if until == self._lease or self._forfeited:
+        if until == self._lease or self.forfeited:
             return ()
         self._lease = until
         return (ExtendLease(until=until),)
