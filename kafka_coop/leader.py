@@ -148,10 +148,10 @@ def lead(
     waits = _transfers(plan) if cooperative else np.zeros(snapshot.size, np.bool_)
     granted = np.where(waits, NOBODY, plan.owner) if waits.any() else plan.owner
     follow_up = cooperative and bool(waits.any() or _revocations(snapshot, granted))
+    interval = suggested_heartbeat_interval(len(members), peers=decoded.peers)
+    marks = AssignmentMarks(follow_up=follow_up, heartbeat_interval=interval)
     return LeaderOutcome(
-        assignments=_encode(
-            strategy, plan, granted, follow_up=follow_up, leader=leader, generation=generation
-        ),
+        assignments=_encode(strategy, plan, granted, marks, leader=leader, generation=generation),
         subscriptions=decoded.subscriptions,
         intended=plan,
         withheld=partitions_at(snapshot, np.flatnonzero(waits)),
@@ -163,8 +163,12 @@ def lead(
     )
 
 
-def suggested_heartbeat_interval(members: int) -> timedelta:
+def suggested_heartbeat_interval(members: int, *, peers: bool = False) -> timedelta:
     """How often each member should beat, so that the whole group stays within a budget.
+
+    Beside peers, members of other clients, as often as they do: every round waits for whoever
+    hears of it last, and that is one of them. All that a fresh heartbeat does there is to let the
+    coordinator miss a member that died later than it would miss one of theirs.
 
     Returns:
         About a hundred beats a second for the group: 50 ms up to five members, 100 ms for ten,
@@ -172,6 +176,8 @@ def suggested_heartbeat_interval(members: int) -> timedelta:
         a rebalance, and takes over what a member that left has left behind. A beat costs half
         a millisecond of CPU. Who is alone has nothing to take over.
     """
+    if peers:
+        return _LONGEST_INTERVAL
     if members <= 1:
         return _ALONE
     interval = timedelta(seconds=members / _BEATS_PER_SECOND)
@@ -190,11 +196,13 @@ class _Decoded:
         planned: The same, but that members who drain subscribe only to what nobody else does: all
             that others can take is to move away, and they get nothing new.
         loads: What each member says its partitions cost, where it says so.
+        peers: Whether there are members of other clients: those that set no marks.
     """
 
     subscriptions: GroupColumns
     planned: GroupColumns
     loads: dict[str, Mapping[TopicPartition, float]]
+    peers: bool
     warnings: tuple[str, ...]
 
 
@@ -216,6 +224,7 @@ def _decode(members: Mapping[str, bytes], instance_ids: Mapping[str, str | None]
         subscriptions=subscriptions,
         planned=planned,
         loads=loads,
+        peers=any(marks is _NO_MARKS for _, marks in split.values()),
         warnings=_at_most(
             _MOST_WARNINGS,
             (
@@ -314,15 +323,12 @@ def _encode(
     strategy: Assignor,
     plan: Plan,
     granted: Ints,
+    marks: AssignmentMarks,
     *,
-    follow_up: bool,
     leader: str,
     generation: Generation,
 ) -> dict[str, bytes]:
     members = plan.snapshot.members
-    marks = AssignmentMarks(
-        follow_up=follow_up, heartbeat_interval=suggested_heartbeat_interval(len(members))
-    )
     if isinstance(plan.user_data, bytes):
         user_data = [plan.user_data] * len(members)
     else:

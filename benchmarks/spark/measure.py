@@ -8,6 +8,9 @@ latency   the time from a record's production to its batch's end, the least of m
 idle      CPU seconds a second of all processes, without records
 memory    what the driver, the reader, the executors and their workers take at most, in MB
 
+Ours is set as docs/SPARK.md advises ("Fast"): the JVM and its Python workers speak over Unix
+sockets, and there are no more tasks than cores. The built-in source has no Python workers.
+
 The built-in source's Spark has neither this package's dependencies nor matplotlib: nothing of
 them is imported here.
 """
@@ -41,6 +44,7 @@ def main() -> None:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
         .config("spark.sql.streaming.numRecentProgressUpdates", "10000")
+        .config("spark.python.unix.domain.socket.enabled", "true")
     )
     if options.jars:
         builder = builder.config("spark.jars", ",".join(map(str, options.jars.glob("*.jar"))))
@@ -79,6 +83,7 @@ def _start(
     )
     if options.source == "kafka_coop":
         frame = frame.option("kafka.group.id", f"bench-{time.time_ns()}")
+        frame = frame.option("maxPartitions", spark.sparkContext.defaultParallelism)
     writer = frame.load().writeStream.format("noop")
     writer = writer.option("checkpointLocation", tempfile.mkdtemp())
     return (writer.trigger(availableNow=True) if now else writer).start()

@@ -11,6 +11,7 @@ from kafka_coop.spark.offsets import Range
 from kafka_coop.types import TopicPartition
 
 _Ranges = Mapping[TopicPartition, Range]
+Part = tuple[TopicPartition, Range]
 
 
 def limit_offsets(available: _Ranges, most: int | None) -> dict[TopicPartition, Range]:
@@ -84,9 +85,7 @@ class Delay:
         return since_last < self.longest
 
 
-def split(
-    ranges: _Ranges, *, min_tasks: int | None, max_records: int | None
-) -> list[tuple[TopicPartition, Range]]:
+def split(ranges: _Ranges, *, min_tasks: int | None, max_records: int | None) -> list[Part]:
     """Divides ranges among tasks, each one's part in order.
 
     Args:
@@ -111,6 +110,28 @@ def split(
         for (of, span), count in zip(tasks, pieces, strict=True)
         for part in _cut(span, count)
     ]
+
+
+def gather(parts: Sequence[Part], most: int | None) -> list[tuple[Part, ...]]:
+    """Deals parts to at most ``most`` tasks (``maxPartitions``), in order.
+
+    A task gets those that lie next to each other, as many as make its share of the offsets. So
+    where all partitions go on alike, each batch has the same partitions in one task.
+
+    Args:
+        parts: None of them empty.
+        most: None: each part is a task.
+    """
+    if most is None:
+        return [(part,) for part in parts]
+    total = sum(span.size for _, span in parts)
+    tasks: dict[int, list[Part]] = {}
+    before = 0
+    for of, span in parts:
+        middle = 2 * before + span.size  # twice that, to stay whole
+        tasks.setdefault(middle * most // (2 * total), []).append((of, span))
+        before += span.size
+    return list(map(tuple, tasks.values()))
 
 
 def _pieces(sizes: Sequence[int], wanted: int) -> list[int]:

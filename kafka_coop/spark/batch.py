@@ -13,12 +13,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from kafka_coop.config import parse
 from kafka_coop.fetching.log_offsets import LogOffsets
-from kafka_coop.spark.admission import split
 from kafka_coop.spark.errors import DataLossError, OptionError
 from kafka_coop.spark.offsets import Range
 from kafka_coop.spark.option_values import LATEST
 from kafka_coop.spark.options import BatchOptions
-from kafka_coop.spark.reading import RangeTask, read_range
+from kafka_coop.spark.reading import RangeTask, read_task, tasks_of
 from kafka_coop.spark.starting import refuse_others, resolve, wanted_partitions, wanted_topics
 from kafka_coop.types import TopicPartition
 
@@ -43,19 +42,15 @@ class BatchReader(DataSourceReader):
             DataLossError: Offsets are gone, and ``failOnDataLoss`` is true.
             KafkaException: The brokers do not tell.
         """
-        options = self._options
-        parts = split(
-            _ranges(options), min_tasks=options.min_tasks, max_records=options.max_records
-        )
-        return [RangeTask(of, span) for of, span in parts] or [_NOTHING]
+        return list(tasks_of(_ranges(self._options), self._options)) or [_NOTHING]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Reads one task's range, on an executor."""
+        """Reads one task's ranges, on an executor."""
         assert isinstance(partition, RangeTask), "partitions() makes no others"
-        return read_range(self._options, partition)
+        return read_task(self._options, partition)
 
 
-_NOTHING = RangeTask(TopicPartition("", 0), Range(0, 0))
+_NOTHING = RangeTask()
 """Spark would make a task of its own of no tasks at all."""
 
 

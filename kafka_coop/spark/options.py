@@ -48,6 +48,7 @@ OPTIONS: Final[Mapping[str, Use]] = {
     "minOffsetsPerTrigger": Use.STREAM,
     "maxTriggerDelay": Use.STREAM,
     "minPartitions": _READ,
+    "maxPartitions": _READ,
     "maxRecordsPerPartition": _READ,
     "includeHeaders": _READ | Use.SINK,
     "kafkaConsumer.pollTimeoutMs": _READ,
@@ -101,6 +102,7 @@ class ReadOptions:
     """``startingOffsetsByTimestampStrategy``: no record is so late. Else that is an error."""
     fail_on_data_loss: bool = True
     min_tasks: int | None = None
+    max_tasks: int | None = None
     max_records: int | None = None
     headers: bool = False
     poll_timeout: timedelta = timedelta(seconds=120)
@@ -292,6 +294,7 @@ def _common(options: _Options) -> dict[str, Any]:
             "startingOffsetsByTimestampStrategy",
             f"has no meaning without {' or '.join(_STARTING_TIMES)}: give one of them",
         )
+    _check_tasks(options)
     return {
         "kafka": kafka,
         "group": kafka["group.id"],
@@ -301,12 +304,29 @@ def _common(options: _Options) -> dict[str, Any]:
         "latest_if_none": strategy == "latest",
         "fail_on_data_loss": options.read("failOnDataLoss", values.flag, default=True),
         "min_tasks": options.read("minPartitions", values.integer, default=None),
+        "max_tasks": options.read("maxPartitions", values.integer, default=None),
         "max_records": options.read("maxRecordsPerPartition", values.integer, default=None),
         "headers": options.read("includeHeaders", values.flag, default=False),
         "poll_timeout": _milliseconds(options, "kafkaConsumer.pollTimeoutMs", 120_000, least=1),
         "retries": options.read("fetchOffset.numRetries", _count, default=3),
         "retry_interval": _milliseconds(options, "fetchOffset.retryIntervalMs", 1000, least=0),
     }
+
+
+def _check_tasks(options: _Options) -> None:
+    """``maxPartitions`` may contradict the options that divide a batch among more tasks."""
+    most = options.read("maxPartitions", values.integer, default=None)
+    least = options.read("minPartitions", values.integer, default=None)
+    if most is None:
+        return
+    if options.has("maxRecordsPerPartition"):
+        raise OptionError(
+            "maxPartitions",
+            f"{most} tasks can't be the most, and maxRecordsPerPartition the most of each of them: "
+            "remove one of the two",
+        )
+    if least is not None and least > most:
+        raise OptionError("maxPartitions", f"{most} is below minPartitions, {least}: raise it")
 
 
 def _check_consumer(kafka: Mapping[str, str]) -> None:

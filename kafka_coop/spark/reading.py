@@ -1,4 +1,4 @@
-"""What a task does: reads one range of one partition, in a Python worker on an executor.
+"""What a task does: reads ranges of partitions, in a Python worker on an executor.
 
 Workers live on from task to task, and so do their consumers, by partition: the next batch goes
 on where the last one ended, with what librdkafka has prefetched meanwhile. They are kept in this
@@ -20,6 +20,7 @@ from pyspark.sql.datasource import InputPartition
 
 from kafka_coop.config import parse
 from kafka_coop.fetching.ranges import NoProgressError, OffsetsGoneError, RangeFetcher
+from kafka_coop.spark.admission import Part, gather, split
 from kafka_coop.spark.errors import DataLossError, MembershipError
 from kafka_coop.spark.offsets import Range
 from kafka_coop.spark.options import ReadOptions
@@ -47,37 +48,46 @@ class RangeTask(InputPartition):
     """One task's part of a batch.
 
     Args:
-        of: The partition.
-        span: What to read of it.
+        parts: What to read, one after the other.
     """
 
-    def __init__(self, of: TopicPartition, span: Range) -> None:
-        super().__init__((of, span))
-        self.of = of
-        self.span = span
+    def __init__(self, *parts: Part) -> None:
+        super().__init__(parts)
+        self.parts = parts
 
 
-def read_range(options: ReadOptions, task: RangeTask) -> Iterator[pa.RecordBatch]:
-    """Reads a task's range.
+def tasks_of(ranges: Mapping[TopicPartition, Range], options: ReadOptions) -> list[RangeTask]:
+    """The tasks of a batch that reads these ranges."""
+    parts = split(ranges, min_tasks=options.min_tasks, max_records=options.max_records)
+    return [RangeTask(*some) for some in gather(parts, options.max_tasks)]
+
+
+def read_task(options: ReadOptions, task: RangeTask) -> Iterator[pa.RecordBatch]:
+    """Reads a task's ranges.
 
     Raises:
         DataLossError: A part of it is gone, and ``failOnDataLoss`` is true.
         MembershipError: Nothing came within ``kafkaConsumer.pollTimeoutMs``.
         KafkaException: The brokers refuse.
     """
-    key = (tuple(sorted(options.kafka.items())), task.of)
+    for of, span in task.parts:
+        yield from _read_range(options, of, span)
+    spare_collections()
+
+
+def _read_range(options: ReadOptions, of: TopicPartition, span: Range) -> Iterator[pa.RecordBatch]:
+    key = (tuple(sorted(options.kafka.items())), of)
     fetcher = _idle.pop(key, None) or RangeFetcher(_fetcher_config(options.kafka))
     try:
-        fetched = _records(options, fetcher, task.of, task.span)
+        fetched = _records(options, fetcher, of, span)
         schema = arrow_schema(headers=options.headers)
-        batches = record_batches(fetched, task.of.topic, task.of.partition, schema)
+        batches = record_batches(fetched, of.topic, of.partition, schema)
         yield from _without_collections(batches)
     except BaseException:
         # Also GeneratorExit: the task was ended early, and the next one begins elsewhere.
         fetcher.close()
         raise
     _keep(key, fetcher)
-    spare_collections()
 
 
 def _without_collections(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

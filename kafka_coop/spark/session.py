@@ -19,7 +19,7 @@ from prometheus_client import start_http_server
 
 from kafka_coop.config import parse
 from kafka_coop.fetching.log_offsets import LogOffsets
-from kafka_coop.spark.admission import Delay, limit_offsets, split
+from kafka_coop.spark.admission import Delay, limit_offsets
 from kafka_coop.spark.available_now import wait_for_group
 from kafka_coop.spark.errors import MembershipError, OptionError
 from kafka_coop.spark.holdings import Committed, Hold, Holdings
@@ -28,7 +28,7 @@ from kafka_coop.spark.member import Member
 from kafka_coop.spark.offsets import Range, SourceOffset, parse_offset
 from kafka_coop.spark.option_values import EARLIEST, Boundary
 from kafka_coop.spark.options import StreamOptions, canonical
-from kafka_coop.spark.reading import RangeTask
+from kafka_coop.spark.reading import RangeTask, tasks_of
 from kafka_coop.spark.rendezvous import Rendezvous
 from kafka_coop.spark.replay import replay
 from kafka_coop.spark.starting import (
@@ -148,8 +148,7 @@ class Session:
         if not known:
             ranges = replay(member, planned, end, options, self._logs)
             self._refuse_loss(ranges)
-        parts = split(ranges, min_tasks=options.min_tasks, max_records=options.max_records)
-        return [RangeTask(of, span) for of, span in parts]
+        return tasks_of(ranges, options)
 
     def report(self) -> dict[str, Any] | None:
         """For ``progress.sources[].latestOffset``: the logs' ends, and the membership."""

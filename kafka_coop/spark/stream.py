@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from kafka_coop.spark.options import StreamOptions
-from kafka_coop.spark.reading import RangeTask, read_range
+from kafka_coop.spark.reading import RangeTask, read_task
 from kafka_coop.spark.session import Session
 
 
@@ -69,9 +69,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._session is None else self._session.report()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Reads one task's range, on an executor."""
+        """Reads one task's ranges, on an executor."""
         assert isinstance(partition, RangeTask), "partitions() makes no others"
-        return read_range(self._options, partition)
+        return read_task(self._options, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: it comes when the next batch is logged; `latestOffset` has committed before."""

@@ -46,6 +46,10 @@ def member(
     )
 
 
+OURS = append_marks(None, SubscriptionMarks())
+"""User data of a member of this package."""
+
+
 def partitions(outcome: LeaderOutcome | Mapping[str, bytes]) -> dict[str, list[tuple[str, int]]]:
     sent = outcome.assignments if isinstance(outcome, LeaderOutcome) else outcome
     return {m: [(t, p) for t, p in decode_assignment(b).partitions] for m, b in sent.items()}
@@ -327,7 +331,7 @@ def test_the_assignment_says_whether_another_round_comes_and_how_often_to_beat(
     follow_up: bool,
 ) -> None:
     owned = Partitions({"t": [0, 1] if follow_up else [0]})
-    members = {"a": member("t", owned=owned), "b": member("t")}
+    members = {"a": member("t", owned=owned, user_data=OURS), "b": member("t", user_data=OURS)}
     outcome = lead("cooperative-sticky", {"t": 2}, members)
     for data in outcome.assignments.values():
         user_data, marks = split_marks(decode_assignment(data).user_data)
@@ -338,7 +342,7 @@ def test_the_assignment_says_whether_another_round_comes_and_how_often_to_beat(
 
 
 def test_the_leaders_own_assignment_alone_says_that_it_leads() -> None:
-    members = {name: member("t") for name in "abc"}
+    members = {name: member("t", user_data=OURS) for name in "abc"}
     outcome = lead("range", {"t": 3}, members, leader="b", generation=Generation(7))
     marks = {
         m: split_marks(decode_assignment(d).user_data)[1] for m, d in outcome.assignments.items()
@@ -366,6 +370,13 @@ def test_the_group_beats_a_hundred_times_a_second_as_long_as_it_can(
     members: int, milliseconds: int
 ) -> None:
     assert suggested_heartbeat_interval(members) == timedelta(milliseconds=milliseconds)
+
+
+def test_beside_a_member_of_another_client_all_beat_as_often_as_it_does() -> None:
+    members = {"a": member("t", user_data=OURS), "b": member("t"), "c": member("t", user_data=OURS)}
+    for data in lead("range", {"t": 3}, members).assignments.values():
+        _, marks = split_marks(decode_assignment(data).user_data)
+        assert marks == AssignmentMarks(heartbeat_interval=timedelta(seconds=3))
 
 
 def test_partitions_may_be_given_by_count_or_as_a_cluster() -> None:

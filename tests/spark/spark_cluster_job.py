@@ -18,6 +18,7 @@ def main() -> None:
     spark = (
         SparkSession.builder.master(master)
         .config("spark.ui.enabled", "false")
+        .config("spark.python.unix.domain.socket.enabled", "true")
         .config("spark.log.level", "ERROR")
         .config("spark.executor.memory", "512m")
         .config("spark.executor.cores", "1")

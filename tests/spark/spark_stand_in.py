@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 from confluent_kafka import Consumer, TopicPartition
 
 from kafka_coop.spark.options import StreamOptions, stream_options
-from kafka_coop.spark.reading import RangeTask, read_range
+from kafka_coop.spark.reading import RangeTask, read_task
 from kafka_coop.spark.rendezvous import Rendezvous
 from kafka_coop.spark.session import Session
 from kafka_coop.spark.stream import _stop_on_sigterm
@@ -250,9 +250,9 @@ class Query:
         self._reach("batch committed")
 
     def _read(self, task: RangeTask) -> Iterator[Record]:
-        for batch in read_range(self._options, task):
-            for offset in batch.column("offset").to_pylist():
-                yield (task.of.topic, task.of.partition, offset)
+        columns = ("topic", "partition", "offset")
+        for batch in read_task(self._options, task):
+            yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
             self._reach("in a task")
 
     def _call(self, name: str, *args: Any) -> Any:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_coop.spark.admission import Delay, limit_offsets, split
+from kafka_coop.spark.admission import Delay, gather, limit_offsets, split
 from kafka_coop.spark.offsets import Range
 from kafka_coop.types import TopicPartition
 
@@ -76,6 +76,22 @@ def test_tasks_are_together_exactly_the_ranges(
         assert most is None or all(p.size <= most for p in mine)
     if tasks is not None:
         assert len(parts) >= min(tasks, sum(span.size for span in ranges.values()))
+
+
+@given(backlogs, st.none() | st.integers(1, 40), st.integers(1, 10))
+def test_few_tasks_have_all_parts_in_order(
+    ranges: dict[TopicPartition, Range], least: int | None, most: int
+) -> None:
+    parts = split(ranges, min_tasks=least, max_records=None)
+    tasks = gather(parts, most)
+    assert [part for task in tasks for part in task] == parts
+    assert len(tasks) <= most
+    assert all(tasks)
+    assert gather(parts, None) == [(part,) for part in parts]
+    largest = max((span.size for _, span in parts), default=0)
+    share = sum(span.size for _, span in parts) / most
+    for task in tasks:
+        assert sum(span.size for _, span in task) <= share + largest
 
 
 def test_one_large_partition_is_divided_before_small_ones() -> None:

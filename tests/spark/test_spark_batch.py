@@ -34,8 +34,8 @@ def planned(kafka: EmbeddedKafka | KafkaCluster, **options: str) -> Spans:
     spans: Spans = {}
     for task in reader(kafka, **options).partitions():
         assert isinstance(task, RangeTask)
-        if task.span.size:
-            spans.setdefault(task.of, []).append((task.span.start, task.span.stop))
+        for of, span in task.parts:
+            spans.setdefault(of, []).append((span.start, span.stop))
     return spans
 
 
@@ -63,11 +63,10 @@ def test_assigned_partitions_are_read_and_no_others(embedded: EmbeddedKafka) -> 
     produce(embedded, "b", 5)
     made = reader(embedded, assign='{"a":[2,0]}')
     found = [
-        (task.of.partition, offset)
+        row
         for task in made.partitions()
-        if isinstance(task, RangeTask)
         for batch in made.read(task)
-        for offset in batch.column("offset").to_pylist()
+        for row in zip(*(batch.column(c).to_pylist() for c in ("partition", "offset")), strict=True)
     ]
     assert found == [(0, 0), (0, 1), (2, 0), (2, 1), (2, 2), (2, 3)]
 
@@ -159,12 +158,24 @@ def test_a_streams_batches_are_divided_likewise(embedded: EmbeddedKafka) -> None
     }
     session = Session(stream_options(given))
     try:
-        found = [
-            (t.of.partition, *t.span) for t in session.tasks({}, session.latest({}, limited=True))
-        ]
+        tasks = session.tasks({}, session.latest({}, limited=True))
+        found = [(of.partition, *span) for task in tasks for of, span in task.parts]
     finally:
         session.close()
     assert found == [(0, 0, 3), (0, 3, 6), (0, 6, 8), (0, 8, 10), (1, 0, 2)]
+
+
+def test_a_task_reads_several_partitions_where_there_are_to_be_no_more_tasks(
+    embedded: EmbeddedKafka,
+) -> None:
+    produce(embedded, "a", 3, 2, 4)
+    made = reader(embedded, subscribe="a", maxPartitions="2")
+    tasks = made.partitions()
+    read = [
+        [(batch.column("partition")[0].as_py(), batch.num_rows) for batch in made.read(task)]
+        for task in tasks
+    ]
+    assert read == [[(0, 3), (1, 2)], [(2, 4)]]
 
 
 def test_of_nothing_there_is_one_task_that_reads_nothing(embedded: EmbeddedKafka) -> None:

@@ -125,6 +125,19 @@ def without(options: dict[str, str], *names: str) -> dict[str, str]:
             "neither error nor latest",
         ),
         (stream_options, STREAM | {"minPartitions": "0"}, "minPartitions", "between"),
+        (stream_options, STREAM | {"maxPartitions": "none"}, "maxPartitions", "whole"),
+        (
+            stream_options,
+            STREAM | {"minPartitions": "5", "maxPartitions": "4"},
+            "maxPartitions",
+            "below minPartitions, 5",
+        ),
+        (
+            batch_options,
+            BATCH | {"maxRecordsPerPartition": "5", "maxPartitions": "4"},
+            "maxPartitions",
+            "remove one",
+        ),
         (stream_options, STREAM | {"maxRecordsPerPartition": "-1"}, "maxRecordsPerPartition", "1"),
         (stream_options, STREAM | {"includeHeaders": "1"}, "includeHeaders", "true nor false"),
         (

@@ -13,7 +13,7 @@ from confluent_kafka import Message, Producer
 from kafka_coop.spark import reading
 from kafka_coop.spark.offsets import Range
 from kafka_coop.spark.options import ReadOptions, batch_options
-from kafka_coop.spark.reading import RangeTask, read_range
+from kafka_coop.spark.reading import RangeTask, read_task
 from kafka_coop.testing import EmbeddedKafka
 from kafka_coop.types import TopicPartition
 
@@ -54,8 +54,8 @@ def fetchers(monkeypatch: pytest.MonkeyPatch) -> list[Fetcher]:
 
 
 def run(partition: int, options: ReadOptions = OPTIONS) -> None:
-    task = RangeTask(TopicPartition("a", partition), Range(0, 1))
-    assert list(read_range(options, task)) == []
+    task = RangeTask((TopicPartition("a", partition), Range(0, 1)))
+    assert list(read_task(options, task)) == []
 
 
 def test_a_partitions_next_task_has_its_last_ones_consumer(fetchers: list[Fetcher]) -> None:
@@ -113,13 +113,13 @@ def test_the_consumer_of_a_task_that_was_ended_early_is_closed(embedded: Embedde
         {"kafka.bootstrap.servers": embedded.bootstrap_servers, "subscribe": "a"}
     )
     of = TopicPartition("a", 0)
-    with closing(cast(Generator[Any], read_range(options, RangeTask(of, Range(0, 5))))) as early:
+    with closing(cast(Generator[Any], read_task(options, RangeTask((of, Range(0, 5)))))) as early:
         next(early)
     assert not reading._idle
-    batches = read_range(options, RangeTask(of, Range(0, 5)))
+    batches = read_task(options, RangeTask((of, Range(0, 5))))
     assert [b.column("offset").to_pylist() for b in batches] == [[0, 1, 2, 3, 4]]
     (kept,) = reading._idle.values()
     assert kept.stands_at(of, 5), "the next range begins there"
-    batches = read_range(options, RangeTask(of, Range(5, 10)))
+    batches = read_task(options, RangeTask((of, Range(5, 10))))
     assert [b.column("offset").to_pylist() for b in batches] == [[5, 6, 7, 8, 9]]
     assert list(reading._idle.values()) == [kept]

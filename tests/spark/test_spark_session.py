@@ -31,7 +31,7 @@ from kafka_coop.spark.errors import CheckpointError, DataLossError, MembershipEr
 from kafka_coop.spark.offsets import Range
 from kafka_coop.spark.options import stream_options
 from kafka_coop.spark.progress import own_sources
-from kafka_coop.spark.reading import read_range
+from kafka_coop.spark.reading import read_task
 from kafka_coop.spark.rendezvous import Rendezvous
 from kafka_coop.spark.session import Session
 from kafka_coop.spark.stream import StreamReader
@@ -95,7 +95,7 @@ class Box:
         """As tasks do: partitions and offsets."""
         found: list[tuple[int, int]] = []
         for task in session.tasks(start, end):
-            for records in read_range(session._options, task):
+            for records in read_task(session._options, task):
                 columns = records.to_pydict()
                 found += zip(columns["partition"], columns["offset"], strict=True)
         return sorted(found)
@@ -137,7 +137,7 @@ def ranges(offset: Offset) -> dict[int, Range]:
 
 
 def tasks(session: Session, start: Offset, end: Offset) -> dict[int, Range]:
-    return {task.of.partition: task.span for task in session.tasks(start, end)}
+    return {of.partition: span for task in session.tasks(start, end) for of, span in task.parts}
 
 
 def plain_settings(box: Box) -> dict[str, Any]:
