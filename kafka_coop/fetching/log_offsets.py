@@ -25,6 +25,7 @@ from kafka_coop.types import INTERNAL_TOPICS, TopicPartition
 
 _SPEC: Any = OffsetSpec  # untyped
 _NO_RECORD = -1
+_NONE: Mapping[TopicPartition, int] = {}
 
 
 class LogOffsets:
@@ -58,8 +59,16 @@ class LogOffsets:
         self._tries = retries + 1
         self._pause = retry_interval.total_seconds()
 
-    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def ends(
+        self, partitions: Iterable[TopicPartition], *, known: Mapping[TopicPartition, int] = _NONE
+    ) -> dict[TopicPartition, int]:
         """The offsets after the last records.
+
+        Args:
+            partitions: Of these.
+            known: How far logs have reached before. A broker that has crashed and is back may at
+                first tell an end from long before: the high watermark that it last wrote down. So
+                an end below what is known is asked for again, as what fails is, before it counts.
 
         Returns:
             Without those partitions that can't be had now, for instance while a leader is
@@ -68,7 +77,15 @@ class LogOffsets:
         Raises:
             KafkaException: None of them can be had.
         """
-        return self._available(dict.fromkeys(partitions, _SPEC.latest()))
+        latest = _SPEC.latest()
+        found = self._available(dict.fromkeys(partitions, latest))
+        for _ in range(self._tries - 1):
+            shorter = [of for of, end in found.items() if end < known.get(of, end)]
+            if not shorter:
+                break
+            time.sleep(self._pause)
+            found |= self._ask(dict.fromkeys(shorter, latest))[0]
+        return found
 
     def beginnings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The offsets of the first records; see `ends`."""

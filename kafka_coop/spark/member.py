@@ -138,6 +138,14 @@ class Member:
         """Whether the group has answered at least once, and nothing is still to be taken in."""
         return self._assigned and not self._coming
 
+    @property
+    def is_fenced(self) -> bool:
+        """Whether others may have what we hold: no word from the coordinator for a session's time.
+
+        It may be away itself. A batch that is planned then would be read by them as well.
+        """
+        return self._consumer.health().fenced
+
     def commit_later(self) -> None:
         """Commits what is news, in the background. Holds `changed`."""
         run = self.holdings.run

@@ -317,7 +317,7 @@ class Session:
             }
         available = self._available(member, holds, limited=limited)
         offsets = sum(span.size for span in available.values())
-        if offsets == 0 or (limited and self._holds_back(offsets)):
+        if offsets == 0 or (limited and self._holds_back(offsets)) or member.is_fenced:
             return None
         with member.changed:
             claims = (
@@ -343,7 +343,8 @@ class Session:
     ) -> dict[TopicPartition, Range]:
         try:
             if not self._knows_enough(holds, limited=limited):
-                self._ends = self._logs.ends(holds)
+                known = {of: hold.reached for of, hold in holds.items()}
+                self._ends = self._logs.ends(holds, known=known)
                 self._asked_at = time.monotonic()
             begins = self._beginnings(holds)
         except KafkaException as error:
@@ -429,7 +430,8 @@ class Session:
         """What is to be replayed and is in the logs no more: told before its tasks start."""
         if not self._options.fail_on_data_loss:
             return  # the tasks skip it
-        begins, ends = self._logs.beginnings(ranges), self._logs.ends(ranges)
+        begins = self._logs.beginnings(ranges)
+        ends = self._logs.ends(ranges, known={of: span.stop for of, span in ranges.items()})
         for of, span in ranges.items():
             log = Range(begins.get(of, 0), ends.get(of, span.stop))
             for offset in span:

@@ -123,6 +123,8 @@ class _Schedule:
             self._drained += query.drain()
         elif what < 0.7 and self._restart is not None:
             self._restarted = True
+            for running in filter(None, self._running):
+                running.saw_outage = True
             self._restart()
         time.sleep(rng.random() * 1.5)  # schedules differ in time too; nothing depends on it
         for m, other in enumerate(self._running):
@@ -186,7 +188,8 @@ class _Schedule:
 
 def _is_outage(failure: str) -> bool:
     """Whether it tells that no broker answered, while one restarted: the query is started anew."""
-    return any(word in failure for word in ("_TRANSPORT", "_TIMED_OUT", "BROKERS_DOWN", "_RESOLVE"))
+    words = ("_TRANSPORT", "_TIMED_OUT", "BROKERS_DOWN", "_RESOLVE", "No leaders found")
+    return any(word in failure for word in words)
 
 
 def _produce(producer: Producer, topic: str, rng: random.Random, produced: set[Record]) -> None:

@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 
 from confluent_kafka import Consumer, TopicPartition
 
+from kafka_coop.spark.offsets import claim_of
 from kafka_coop.spark.options import StreamOptions, stream_options
 from kafka_coop.spark.reading import RangeTask, read_task
 from kafka_coop.spark.rendezvous import Rendezvous
@@ -106,9 +107,11 @@ class Checkpoint:
     exposed: set[Record] = field(default_factory=set)
     """Records that were in the sink when a run ended, and that the group did not know to be:
     another member may read those once more. Also those of a partition's last two batches whose
-    session was lost while they were written."""
+    session was lost while they were written: the reader said so, or, if a broker was away, the
+    group has the partition's position from another query by the time the run ends."""
     unlike: list[int] = field(default_factory=list)
-    """Batches that were replayed and read something new, which such a sink does not take."""
+    """Batches that were replayed and read something new, which such a sink does not take, and which
+    no earlier batch has written."""
 
     def written(self) -> list[Record]:
         """All that is in the sink."""
@@ -138,6 +141,8 @@ class Query:
         self._killed_after: float | None = None
         self._drained = False
         self.failure: str | None = None
+        self.saw_outage = False
+        """A broker was away meanwhile: it may be out of the group before its reader says so."""
         self._pipe, theirs = _PROCESSES.Pipe()
         self._reader = _PROCESSES.Process(
             target=serve, args=(self._given, theirs), kwargs={"hasty": hasty}, daemon=True
@@ -196,7 +201,9 @@ class Query:
 
     def _note_what_is_exposed(self) -> None:
         """At the moment of death: a killed member's partitions go nowhere for a session's time."""
-        known = self._committed()
+        known, foreign = self._committed()
+        if self.saw_outage:
+            self._lose(foreign - self._lost)
         log = self._checkpoint
         exposed = {r for r in log.written() if r[2] >= known.get(r[:2], 0)}
         # What an earlier run left behind may be with others by now, who have not committed it yet.
@@ -204,8 +211,11 @@ class Query:
             self.failure = f"drained, and {sorted(left)[:5]} are not committed"
         log.exposed |= exposed
 
-    def _committed(self) -> dict[tuple[str, int], int]:
-        """By a consumer: an AdminClient's question ends the process when the broker dies."""
+    def _committed(self) -> tuple[dict[tuple[str, int], int], set[tuple[str, int]]]:
+        """What the group knows, and of which partitions it has that from other queries.
+
+        By a consumer: an AdminClient's question ends the process when the broker dies.
+        """
         settings = {
             "bootstrap.servers": self._given["kafka.bootstrap.servers"],
             "group.id": self._options.group,
@@ -218,7 +228,11 @@ class Query:
         ]
         with Consumer(settings) as reader:
             found = reader.committed(asked, 120) if asked else []
-        return {(one.topic, one.partition): max(one.offset, 0) for one in found}
+        known = {(one.topic, one.partition): max(one.offset, 0) for one in found}
+        own = {end["run"].partition(".")[0] for end in self._checkpoint.offsets}
+        claims = {(one.topic, one.partition): claim_of(one.metadata) for one in found}
+        foreign = {of for of, run in claims.items() if run and run.partition(".")[0] not in own}
+        return known, foreign
 
     def _batches(self) -> None:
         log = self._checkpoint
@@ -243,7 +257,8 @@ class Query:
         records = sorted(record for task in tasks for record in self._read(task))
         self._reach("read")
         self._stopping.wait(self._sink_takes)
-        if not {*records} <= {*log.sink.setdefault(log.committed, records)}:
+        log.sink.setdefault(log.committed, records)
+        if not {*records} <= {*log.written()}:
             log.unlike.append(log.committed)
         self._reach("sink committed")
         log.committed += 1

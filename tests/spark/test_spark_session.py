@@ -11,7 +11,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from types import SimpleNamespace
@@ -28,6 +28,7 @@ from spark_stand_in import serve
 from kafka_coop import CoopConsumer
 from kafka_coop.spark.available_now import wait_for_group
 from kafka_coop.spark.errors import CheckpointError, DataLossError, MembershipError, OptionError
+from kafka_coop.spark.member import Member
 from kafka_coop.spark.offsets import Range
 from kafka_coop.spark.options import stream_options
 from kafka_coop.spark.progress import own_sources
@@ -185,6 +186,18 @@ def test_limits_count_but_not_for_once(box: Box) -> None:
     box.produce(10)
     assert sum(span.size for span in ranges(batch(session, {})).values()) == 4
     assert sum(span.size for span in ranges(session.latest({}, limited=False)).values()) == 20
+
+
+def test_whose_session_may_be_over_plans_no_batch(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The coordinator was away for long: others have the partitions, once it is back."""
+    session = box.session()
+    box.produce(1)
+    with monkeypatch.context() as silence:
+        silence.setattr(Member, "is_fenced", True)
+        assert session.latest({}, limited=True) == {}
+    assert ranges(batch(session, {})) == {0: Range(0, 1), 1: Range(0, 1)}
 
 
 def test_a_small_batch_waits_for_more(box: Box) -> None:
@@ -693,7 +706,10 @@ def test_offsets_that_may_not_be_asked_for_are_told(box: Box) -> None:
 def cut_off(session: Session, monkeypatch: pytest.MonkeyPatch, end: int) -> None:
     """As an unclean election: to this session, the logs end there from now on."""
     ends = session._logs.ends
-    shorter = Mock(side_effect=lambda asked: {of: min(end, at) for of, at in ends(asked).items()})
+
+    def shorter(asked: Iterable[TopicPartition], **_: Any) -> dict[TopicPartition, int]:
+        return {of: min(end, at) for of, at in ends(asked).items()}
+
     monkeypatch.setattr(session._logs, "ends", shorter)
 
 

@@ -1,0 +1,57 @@
+"""A broker that is back from a crash may tell an end from long before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kafka_coop.fetching import log_offsets
+from kafka_coop.fetching.log_offsets import LogOffsets
+from kafka_coop.types import TopicPartition
+
+ONE, OTHER = TopicPartition("a", 0), TopicPartition("a", 1)
+
+
+class Brokers:
+    """Stands in for the AdminClient: the first partition's ends, one answer after the other."""
+
+    def __init__(self, ends: Iterator[int]) -> None:
+        self.asked: list[list[int]] = []
+        self._ends = ends
+
+    def list_offsets(self, asked: Mapping[Any, Any], **_: Any) -> dict[Any, Future[Any]]:
+        self.asked.append(sorted(native.partition for native in asked))
+        answers: dict[Any, Future[Any]] = {native: Future() for native in asked}
+        for native, answer in answers.items():
+            offset = 7 if native.partition else next(self._ends)
+            answer.set_result(SimpleNamespace(offset=offset))
+        return answers
+
+
+def logs(monkeypatch: pytest.MonkeyPatch, *ends: int) -> tuple[LogOffsets, Brokers]:
+    brokers = Brokers(iter(ends))
+    monkeypatch.setattr(log_offsets, "AdminClient", lambda _: brokers)
+    return LogOffsets({}, read_committed=True, retries=2, retry_interval=timedelta(0)), brokers
+
+
+def test_an_end_below_what_is_known_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, brokers = logs(monkeypatch, 0, 30)
+    assert made.ends([ONE, OTHER], known={ONE: 30, OTHER: 7}) == {ONE: 30, OTHER: 7}
+    assert brokers.asked == [[0, 1], [0]]
+
+
+def test_a_log_that_stays_shorter_is_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, brokers = logs(monkeypatch, 0, 0, 5)
+    assert made.ends([ONE, OTHER], known={ONE: 30}) == {ONE: 5, OTHER: 7}
+    assert brokers.asked == [[0, 1], [0], [0]]
+
+
+def test_where_nothing_is_known_one_answer_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, brokers = logs(monkeypatch, 0)
+    assert made.ends([ONE]) == {ONE: 0}
+    assert brokers.asked == [[0]]
