@@ -14,6 +14,7 @@ that was drained leaves nothing to be read again.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random
 import sys
 import time
@@ -28,6 +29,14 @@ from kafka_coop.testing.local import LocalKafka
 
 PARTITIONS = 4
 QUERIES = 3
+_OF_OUTAGES = (
+    "_TRANSPORT",
+    "_TIMED_OUT",
+    "BROKERS_DOWN",
+    "_RESOLVE",
+    "No leaders found",
+    "FENCED_LEADER_EPOCH",
+)
 PATIENCE = 90.0
 
 
@@ -123,9 +132,10 @@ class _Schedule:
             self._drained += query.drain()
         elif what < 0.7 and self._restart is not None:
             self._restarted = True
-            for running in filter(None, self._running):
-                running.saw_outage = True
-            self._restart()
+            with contextlib.ExitStack() as outage:
+                for running in filter(None, self._running):
+                    outage.enter_context(running.outage())
+                self._restart()
         time.sleep(rng.random() * 1.5)  # schedules differ in time too; nothing depends on it
         for m, other in enumerate(self._running):
             if other is not None and not other.is_running:
@@ -188,8 +198,7 @@ class _Schedule:
 
 def _is_outage(failure: str) -> bool:
     """Whether it tells that no broker answered, while one restarted: the query is started anew."""
-    words = ("_TRANSPORT", "_TIMED_OUT", "BROKERS_DOWN", "_RESOLVE", "No leaders found")
-    return any(word in failure for word in words)
+    return any(word in failure for word in _OF_OUTAGES)
 
 
 def _produce(producer: Producer, topic: str, rng: random.Random, produced: set[Record]) -> None:

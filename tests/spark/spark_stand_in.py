@@ -14,14 +14,13 @@ import os
 import random
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
 from confluent_kafka import Consumer, TopicPartition
 
-from kafka_coop.spark.offsets import claim_of
 from kafka_coop.spark.options import StreamOptions, stream_options
 from kafka_coop.spark.reading import RangeTask, read_task
 from kafka_coop.spark.rendezvous import Rendezvous
@@ -107,11 +106,22 @@ class Checkpoint:
     exposed: set[Record] = field(default_factory=set)
     """Records that were in the sink when a run ended, and that the group did not know to be:
     another member may read those once more. Also those of a partition's last two batches whose
-    session was lost while they were written: the reader said so, or, if a broker was away, the
-    group has the partition's position from another query by the time the run ends."""
+    session was lost while they were written, and of those that a broker's absence fell into: the
+    group may have given them to others before it heard that they were read."""
     unlike: list[int] = field(default_factory=list)
     """Batches that were replayed and read something new, which such a sink does not take, and which
     no earlier batch has written."""
+
+    def planned(self, since: int) -> Iterator[Record]:
+        """What the batches from this one on read, by their offsets."""
+        for offset in self.offsets[since:]:
+            for key, (start, stop) in offset["tps"].items():
+                topic, _, index = key.rpartition(":")
+                yield from ((topic, int(index), n) for n in range(start, stop))
+
+    def expose(self, records: Iterable[Record]) -> None:
+        """Another member may read these once more."""
+        self.exposed |= set(records)
 
     def written(self) -> list[Record]:
         """All that is in the sink."""
@@ -141,8 +151,6 @@ class Query:
         self._killed_after: float | None = None
         self._drained = False
         self.failure: str | None = None
-        self.saw_outage = False
-        """A broker was away meanwhile: it may be out of the group before its reader says so."""
         self._pipe, theirs = _PROCESSES.Pipe()
         self._reader = _PROCESSES.Process(
             target=serve, args=(self._given, theirs), kwargs={"hasty": hasty}, daemon=True
@@ -180,6 +188,14 @@ class Query:
         asked.clear()
         return drained
 
+    @contextlib.contextmanager
+    def outage(self) -> Iterator[None]:
+        """A broker is away meanwhile, for longer than a session perhaps."""
+        log = self._checkpoint
+        since = max(len(log.offsets) - 2, 0)
+        yield
+        log.expose(log.planned(since))
+
     def join(self) -> None:
         self._thread.join()
 
@@ -201,9 +217,7 @@ class Query:
 
     def _note_what_is_exposed(self) -> None:
         """At the moment of death: a killed member's partitions go nowhere for a session's time."""
-        known, foreign = self._committed()
-        if self.saw_outage:
-            self._lose(foreign - self._lost)
+        known = self._committed()
         log = self._checkpoint
         exposed = {r for r in log.written() if r[2] >= known.get(r[:2], 0)}
         # What an earlier run left behind may be with others by now, who have not committed it yet.
@@ -211,11 +225,8 @@ class Query:
             self.failure = f"drained, and {sorted(left)[:5]} are not committed"
         log.exposed |= exposed
 
-    def _committed(self) -> tuple[dict[tuple[str, int], int], set[tuple[str, int]]]:
-        """What the group knows, and of which partitions it has that from other queries.
-
-        By a consumer: an AdminClient's question ends the process when the broker dies.
-        """
+    def _committed(self) -> dict[tuple[str, int], int]:
+        """By a consumer: an AdminClient's question ends the process when the broker dies."""
         settings = {
             "bootstrap.servers": self._given["kafka.bootstrap.servers"],
             "group.id": self._options.group,
@@ -228,11 +239,7 @@ class Query:
         ]
         with Consumer(settings) as reader:
             found = reader.committed(asked, 120) if asked else []
-        known = {(one.topic, one.partition): max(one.offset, 0) for one in found}
-        own = {end["run"].partition(".")[0] for end in self._checkpoint.offsets}
-        claims = {(one.topic, one.partition): claim_of(one.metadata) for one in found}
-        foreign = {of for of, run in claims.items() if run and run.partition(".")[0] not in own}
-        return known, foreign
+        return {(one.topic, one.partition): max(one.offset, 0) for one in found}
 
     def _batches(self) -> None:
         log = self._checkpoint
@@ -291,11 +298,7 @@ class Query:
         """Their session is over: others read on from what is committed, or have already."""
         self._lost |= partitions
         log = self._checkpoint
-        for offset in log.offsets[-2:]:
-            for key, (start, stop) in offset["tps"].items():
-                topic, _, index = key.rpartition(":")
-                if (topic, int(index)) in partitions:
-                    log.exposed |= {(topic, int(index), n) for n in range(start, stop)}
+        log.expose(of for of in log.planned(-2) if of[:2] in partitions)
 
     def _reach(self, point: str) -> None:
         if self._stopping.is_set():
