@@ -69,7 +69,7 @@ class Draining:
         learn of the end when a timeout is up, nobody would have it until then.
         """
         first = not self._told and self.over
-        self._told = self._told or first
+        self._told |= first
         return first
 
 

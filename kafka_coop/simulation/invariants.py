@@ -548,8 +548,7 @@ class Watcher:
 
 def _unlike(said: Subscription, drains: bool, data: bytes) -> bool:  # noqa: FBT001  # as read
     other, other_drains = read_join(data)
-    same = (other.owned, other.generation, other_drains) == (said.owned, said.generation, drains)
-    return not same
+    return (other.owned, other.generation, other_drains) != (said.owned, said.generation, drains)
 
 
 def _check_lease(process: Process, record: _Record, until: float) -> None:

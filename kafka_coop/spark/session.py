@@ -343,7 +343,8 @@ class Session:
     ) -> dict[TopicPartition, Range]:
         try:
             if not self._knows_enough(holds, limited=limited):
-                known = {of: hold.reached for of, hold in holds.items()}
+                targets = self._targets or {}
+                known = {of: max(hold.reached, targets.get(of, 0)) for of, hold in holds.items()}
                 self._ends = self._logs.ends(holds, known=known)
                 self._asked_at = time.monotonic()
             begins = self._beginnings(holds)

@@ -149,6 +149,13 @@ def test_columns_are_the_records(box: Box) -> None:
         assert [(h.key, bytes(h.value)) for h in row.headers] == [("n", b"%d" % n)]
 
 
+def test_few_tasks_read_many_partitions(box: Box) -> None:
+    box.produce(12)
+    frame = box.batch(maxPartitions=3)
+    assert frame.rdd.getNumPartitions() == 3
+    assert {(row.partition, row.offset) for row in frame.collect()} == box.records
+
+
 def test_batches_take_offsets_and_times(box: Box) -> None:
     box.produce(40)
     starts = {str(p): 2 + p for p in range(4)}
