@@ -208,8 +208,7 @@ class Query:
         finally:
             self._note_what_is_exposed()
             reader = self._reader
-            if reader.is_alive() and reader.pid is not None:
-                os.kill(reader.pid, signal.SIGTERM)
+            reader.terminate()
             reader.join(30 if self._killed_after is None else self._killed_after)
             reader.kill()
             reader.join()
