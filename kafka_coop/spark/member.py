@@ -32,9 +32,10 @@ from kafka_coop.types import TopicPartition
 
 _LOG = logging.getLogger("kafka_coop.spark")
 
-_PAUSE, _EAGER_PAUSE = 0.01, 0.002
-"""Seconds between two polls; the shorter one while the group's answer is awaited. The consumer
-itself waits for nothing: no record comes, and a commit from Spark's thread would wait as long."""
+_PAUSE, _EAGER_PAUSE = 0.05, 0.002
+"""Seconds between two polls; the shorter one while the group's answer is awaited. A partition that
+has to leave waits for the longer one, besides the batch under way. The consumer itself waits for
+nothing: no record comes, and a commit from Spark's thread would wait as long."""
 
 _OFFSETS_TIMEOUT = 10.0
 """Seconds for one question for committed offsets; it is asked again."""

@@ -42,11 +42,13 @@ from kafka_coop.types import TopicPartition
 
 _LOG = logging.getLogger("kafka_coop.spark")
 
-_BUSY_PAUSE, _CALM_PAUSE = 0.01, 0.1
-"""Seconds between two questions for the logs' ends: soon after a batch, and when it is quiet.
+_CALM_PAUSE = 0.1
+_PAUSES = ((10.0, 0.5), (1.0, _CALM_PAUSE), (0.0, 0.01))
+"""Seconds without a batch, and then between two questions for the logs' ends.
 
-Spark asks for the latest offset a hundred times a second; a call that finds nothing waits so long
-for something to come before it says so."""
+Spark asks for the latest offset a hundred times a second; a call that finds nothing waits for
+something to come before it says so. What an idle query costs is the number of such calls.
+"""
 
 _ENDS_HOLD = 1.0
 """Seconds for which the logs' ends are not asked for again, if there is enough to read; and their
@@ -78,6 +80,7 @@ class Session:
         self._id = ""
         self._topics: Mapping[str, int] = {}
         self._delay = Delay(least=options.min_offsets, longest=options.max_delay)
+        self._created = time.monotonic()
         self._last_batch: float | None = None
         self._targets: dict[TopicPartition, int] | None = None
         self._drained = False
@@ -295,17 +298,18 @@ class Session:
     def _wait_for_data(self, member: Member, *, limited: bool) -> Mapping[str, Any] | None:
         """Plans a batch; waits a moment for records where there are none."""
         began = time.monotonic()
-        quiet = self._last_batch is None or began - self._last_batch > 1.0
-        pause = _CALM_PAUSE if quiet else _BUSY_PAUSE
+        since = began - (self._last_batch or self._created)
+        pause = next(pause for quiet, pause in _PAUSES if since >= quiet)
+        until = began + max(pause, _CALM_PAUSE)
         while True:
             found = self._plan(member, limited=limited)
             if found is not None or self._targets is not None or not limited:
                 return found
-            waited = time.monotonic() - began
-            if waited >= _CALM_PAUSE:
+            left = until - time.monotonic()
+            if left <= 0:
                 return None
             with member.changed:
-                member.changed.wait(min(pause, _CALM_PAUSE - waited))
+                member.changed.wait(min(pause, left))
 
     def _plan(self, member: Member, *, limited: bool) -> Mapping[str, Any] | None:
         """The next batch; None: there is nothing to read, or not enough yet."""
