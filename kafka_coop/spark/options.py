@@ -294,7 +294,6 @@ def _common(options: _Options) -> dict[str, Any]:
             "startingOffsetsByTimestampStrategy",
             f"has no meaning without {' or '.join(_STARTING_TIMES)}: give one of them",
         )
-    _check_tasks(options)
     return {
         "kafka": kafka,
         "group": kafka["group.id"],
@@ -303,9 +302,7 @@ def _common(options: _Options) -> dict[str, Any]:
         "partitions": options.read("assign", values.assigned, default=()),
         "latest_if_none": strategy == "latest",
         "fail_on_data_loss": options.read("failOnDataLoss", values.flag, default=True),
-        "min_tasks": options.read("minPartitions", values.integer, default=None),
-        "max_tasks": options.read("maxPartitions", values.integer, default=None),
-        "max_records": options.read("maxRecordsPerPartition", values.integer, default=None),
+        **_division(options),
         "headers": options.read("includeHeaders", values.flag, default=False),
         "poll_timeout": _milliseconds(options, "kafkaConsumer.pollTimeoutMs", 120_000, least=1),
         "retries": options.read("fetchOffset.numRetries", _count, default=3),
@@ -313,20 +310,20 @@ def _common(options: _Options) -> dict[str, Any]:
     }
 
 
-def _check_tasks(options: _Options) -> None:
-    """``maxPartitions`` may contradict the options that divide a batch among more tasks."""
-    most = options.read("maxPartitions", values.integer, default=None)
+def _division(options: _Options) -> dict[str, int | None]:
+    """How a batch is divided among tasks; ``maxPartitions`` may contradict the rest."""
     least = options.read("minPartitions", values.integer, default=None)
-    if most is None:
-        return
-    if options.has("maxRecordsPerPartition"):
+    most = options.read("maxPartitions", values.integer, default=None)
+    each = options.read("maxRecordsPerPartition", values.integer, default=None)
+    if most is not None and each is not None:
         raise OptionError(
             "maxPartitions",
             f"{most} tasks can't be the most, and maxRecordsPerPartition the most of each of them: "
             "remove one of the two",
         )
-    if least is not None and least > most:
+    if most is not None and least is not None and least > most:
         raise OptionError("maxPartitions", f"{most} is below minPartitions, {least}: raise it")
+    return {"min_tasks": least, "max_tasks": most, "max_records": each}
 
 
 def _check_consumer(kafka: Mapping[str, str]) -> None:

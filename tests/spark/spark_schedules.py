@@ -6,9 +6,10 @@ Three queries with checkpoints of their own share a group while records are prod
 started, stopped, drained and killed, between and in the midst of the calls of the source's life
 cycle, and started again; sinks are slow, and brokers restart. In the end all records are in the
 sinks; one is in two sinks only if it was in the first when that query died or lost its session, and
-the group did not know that yet; and in the same sink twice only if, besides, another query has
-claimed the partition in between. A batch that is replayed reads nothing else than before. A query
-that was drained leaves nothing to be read again.
+the group did not know that yet, or if a broker was away while its batch was under way; and in the
+same sink twice only if, besides, another query has claimed the partition in between. A batch that
+is replayed reads nothing else than before. A query that was drained leaves nothing to be read
+again.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from kafka_coop.testing.local import LocalKafka
 
 PARTITIONS = 4
 QUERIES = 3
+PATIENCE = 90.0
 _OF_OUTAGES = (
     "_TRANSPORT",
     "_TIMED_OUT",
@@ -37,7 +39,6 @@ _OF_OUTAGES = (
     "No leaders found",
     "FENCED_LEADER_EPOCH",
 )
-PATIENCE = 90.0
 
 
 @dataclass(frozen=True, kw_only=True)

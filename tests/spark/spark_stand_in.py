@@ -109,8 +109,7 @@ class Checkpoint:
     session was lost while they were written, and of those that a broker's absence fell into: the
     group may have given them to others before it heard that they were read."""
     unlike: list[int] = field(default_factory=list)
-    """Batches that were replayed and read something new, which such a sink does not take, and which
-    no earlier batch has written."""
+    """Batches that were replayed and read something new, which such a sink does not take."""
 
     def planned(self, since: int) -> Iterator[Record]:
         """What the batches from this one on read, by their offsets."""
@@ -263,8 +262,7 @@ class Query:
         records = sorted(record for task in tasks for record in self._read(task))
         self._reach("read")
         self._stopping.wait(self._sink_takes)
-        log.sink.setdefault(log.committed, records)
-        if not {*records} <= {*log.written()}:
+        if not {*records} <= {*log.sink.setdefault(log.committed, records)}:
             log.unlike.append(log.committed)
         self._reach("sink committed")
         log.committed += 1
