@@ -62,7 +62,7 @@ class ResponseSchema:
 @cache
 def request_schema(api: str, version: int) -> RequestSchema:
     """Loads a request's description; ``api`` as in ``join_group``."""
-    module = import_module(f"kio.schema.{api}.v{version}.request")
+    module = _messages(api, version).request
     entity = getattr(module, _class_name(api) + "Request")
     return RequestSchema(
         version=version,
@@ -76,11 +76,20 @@ def request_schema(api: str, version: int) -> RequestSchema:
 @cache
 def response_schema(api: str, version: int) -> ResponseSchema:
     """Loads an answer's description; ``api`` as in ``join_group``."""
-    module = import_module(f"kio.schema.{api}.v{version}.response")
-    entity = getattr(module, _class_name(api) + "Response")
+    entity = getattr(_messages(api, version).response, _class_name(api) + "Response")
     return ResponseSchema(
         flexible_header=entity.__header_schema__.__flexible__, read=message_reader(entity)
     )
+
+
+def _messages(api: str, version: int) -> Any:
+    """Imports the package, which imports both of its modules, and never one of these by itself.
+
+    Each member has a thread of its own. One thread that began with a module would lock that, then
+    its package, while another one goes from the package to the module: Python sees a deadlock
+    and raises in one of them.
+    """
+    return import_module(f"kio.schema.{api}.v{version}")
 
 
 def _class_name(api: str) -> str:

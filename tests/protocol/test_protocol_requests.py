@@ -535,6 +535,36 @@ def test_importing_the_requests_loads_no_schema() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_the_threads_of_several_members_may_load_the_same_schemas_at_once() -> None:
+    """kio's packages import their modules, which are locked first: Python sees a deadlock."""
+    code = """
+import sys, threading
+from kafka_coop.protocol.schemas import request_schema, response_schema
+
+sys.setswitchinterval(1e-6)
+failures = []
+threading.excepthook = lambda failed: failures.append(failed.exc_value)
+
+def load(schema, version, both):
+    both.wait()
+    schema("metadata", version)
+
+for version in range(4, 13):
+    both = threading.Barrier(2)
+    threads = [
+        threading.Thread(target=load, args=(schema, version, both))
+        for schema in (request_schema, response_schema)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+print(failures)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_an_empty_fetch_asks_for_nothing() -> None:
     """None would ask for all of the group's partitions."""
     nothing = OffsetFetch(group_id="g", partitions=Partitions())

@@ -25,9 +25,11 @@ from integration_support import unique
 from real_group import KafkaBox
 from whole_group import BoxedStage, Play, RealStage
 
+from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import GroupJoined, GroupSynced
 from kafka_coop.simulation.group import RequestToken
 from kafka_coop.simulation.settings import Client, CoordinatorSettings
+from kafka_coop.testing.cluster import wait_until
 from kafka_coop.testing.local import LocalKafka
 from kafka_coop.types import Generation, MemberId
 
@@ -295,6 +297,9 @@ def leaving(cast: Cast) -> None:
     cast.tell_joined(b.joined())
     d = cast.peer("d")
     d.join()
+    # Requests on two connections overtake each other: b, the first to be read, would only be
+    # told the round that it is in.
+    wait_until(lambda: b.beat() is ErrorCode.rebalance_in_progress, "d's join is not read")
     b.join()
     b.joined()
     d.joined()

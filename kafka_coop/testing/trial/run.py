@@ -42,6 +42,8 @@ from kafka_coop.testing.trial.outcome import NANO, Injected, Plan, Result
 _LOOK: Final = 0.5
 _PATIENCE: Final = timedelta(minutes=5)
 _SETTLING: Final = timedelta(minutes=4)
+_GRACE: Final = timedelta(minutes=5)
+"""More time, at least, for the faults of a plan than it says: brokers may start slowly."""
 SAFE: Final = {"min.insync.replicas": "2", "transaction.state.log.min.isr": "2"}
 """What a broker acknowledged must be on two: one of three may die at any time."""
 
@@ -140,7 +142,8 @@ def _torment(plan: Plan, arena: Arena, result: Result, say: Callable[[str], obje
     began, ends = time.monotonic(), _Ends()
     injected: list[Injected] = []
     # A machine that is too slow for the pace suffers fewer, rather than for hours.
-    last, earliest = began + 1.5 * plan.lasting.total_seconds(), began
+    grace = max(plan.lasting / 2, _GRACE).total_seconds()
+    last, earliest = began + plan.lasting.total_seconds() + grace, began
     try:
         while len(injected) < plan.faults and time.monotonic() < last:
             ends.until(max(began + len(injected) * pace, earliest))
