@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.registry import REGISTRY
@@ -106,13 +107,13 @@ class _OneCall(JStreamingQueryListener):
         self._listener.hear(from_json(jevent.progress().json()))
 
 
-_made: dict[tuple[int, str], Gauge] = {}
+_made: WeakKeyDictionary[CollectorRegistry, dict[str, Gauge]] = WeakKeyDictionary()
 """By registry: a second listener of the same registry uses the same metrics."""
 
 
 def _gauge(registry: CollectorRegistry | None, name: str, text: str, *labels: str) -> Gauge:
     where = REGISTRY if registry is None else registry
-    key = (id(where), name)
-    if key not in _made:
-        _made[key] = Gauge(f"kafka_coop_spark_{name}", text, (*_LABELS, *labels), registry=where)
-    return _made[key]
+    gauges = _made.setdefault(where, {})
+    if name not in gauges:
+        gauges[name] = Gauge(f"kafka_coop_spark_{name}", text, (*_LABELS, *labels), registry=where)
+    return gauges[name]

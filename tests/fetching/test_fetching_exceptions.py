@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import signal
 import threading
@@ -112,7 +113,8 @@ class TestCallbacks:
 class Interruptions:
     """Raises from a signal handler that strikes inside the fetcher while it is armed.
 
-    Elsewhere the handler returns: what the test has in its hands is the test's to lose.
+    Elsewhere the handler returns: what the test has in its hands is the test's to lose. No garbage
+    is collected meanwhile: the fetcher is not to be blamed for other tests' finalizers.
     """
 
     def __init__(self) -> None:
@@ -120,6 +122,7 @@ class Interruptions:
         self.struck = 0
 
     def __enter__(self) -> Self:
+        gc.disable()
         self._before = signal.signal(signal.SIGVTALRM, self._handle)
         signal.setitimer(signal.ITIMER_VIRTUAL, 0.002, 0.002)
         return self
@@ -127,6 +130,7 @@ class Interruptions:
     def __exit__(self, *_: object) -> None:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, self._before)
+        gc.enable()
 
     def _handle(self, _: int, frame: FrameType | None) -> None:
         inside = frame is not None and frame.f_globals["__name__"] == Fetcher.__module__

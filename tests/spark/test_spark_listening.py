@@ -71,6 +71,14 @@ def test_what_was_handed_over_and_what_ended_is_shown_no_more() -> None:
     assert left == []
 
 
+def test_each_registry_has_metrics_of_its_own_wherever_it_lies_in_memory() -> None:
+    """A registry may get the address, and so the id, of one that is gone."""
+    for _ in range(20):
+        registry = CollectorRegistry()
+        GroupListener(registry).onQueryProgress(progress(source("a", lag=7)))
+        assert value(registry, "lag", "a") == 7
+
+
 def test_a_query_that_keeps_state_is_marked() -> None:
     rendezvous = Rendezvous("abc")
     rendezvous.clear()

@@ -102,14 +102,20 @@ def test_a_fault_in_parts_ends_with_its_last(
     assert seconds(faults)[:4] == [0, 4, 8, 12]
 
 
+@pytest.mark.parametrize("takes", [10, 60])
 def test_a_machine_too_slow_for_the_pace_suffers_fewer(
-    clock: Clock, torment: Callable[..., list[Injected]]
+    clock: Clock, torment: Callable[..., list[Injected]], takes: int
 ) -> None:
+    """40 s become 340: enough for ten slow faults of ten seconds, not for ten of a minute."""
+
     def slow() -> Started:
-        clock.sleep(10)
+        clock.sleep(takes)
         return Started(what="")
 
-    assert seconds(torment(slow)) == [0, 12, 24, 36, 48, 60]
+    came = seconds(torment(slow))
+    gap = takes + PACE / 2
+    assert came == [gap * n for n in range(10) if gap * n < 340]
+    assert (len(came) == 10) == (takes == 10)
 
 
 @pytest.mark.usefixtures("clock")

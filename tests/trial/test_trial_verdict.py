@@ -59,6 +59,20 @@ def test_who_was_stopped_before_it_heard_of_its_assignment_hears_of_both_ends() 
     assert verdict(_in_generation(27, told("A 4 0", "L 5 0")), owner).overlaps
 
 
+def test_a_revocation_that_a_stop_held_up_is_no_ownership_and_the_next_one_is() -> None:
+    heir = told("A 4 0,1", "V 10 0,1")
+
+    def overlaps(*lines: str, until: int = 6, of: str = "a") -> int:
+        journals = {"a": told("A 1 0,1", *lines), "b": heir}
+        return len(judge(journals, {}, stops=[Stop(member=of, until=until)]).overlaps)
+
+    assert overlaps("V 7 0", "L 8 1") == 0
+    assert overlaps("V 7 0", "V 8 1") == 1
+    assert overlaps("L 7 1", "V 8 0") == 1, "it had heard that it was evicted"
+    assert overlaps("V 5 0", "L 8 1") == 1, "it was not stopped yet"
+    assert overlaps("V 7 0", "L 8 1", of="b") == 1
+
+
 def test_a_zombies_record_is_late() -> None:
     found = verdict(
         told("A 1 0", "R 2 0 0", "R 6 0 1", "L 9 0"), told("A 4 0", "R 5 0 1", "V 7 0"), produced=2

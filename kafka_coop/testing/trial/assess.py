@@ -48,7 +48,8 @@ def assess(result: Result, journals: Mapping[str, Sequence[Event]]) -> None:
 def _assess_waits(result: Result, journals: Mapping[str, Sequence[Event]]) -> None:
     # The fault came first, the end of the process a moment later: the wait is the fault's.
     killed = result.killed | {f.member: f.at for f in result.faults if f.name == KILL}
-    held = [t for name, events in journals.items() for t in tenures(name, events, killed)]
+    stopped = stops(result.faults)
+    held = [t for name, events in journals.items() for t in tenures(name, events, killed, stopped)]
     without, quiet = ownerless(held, result.born()), silences(journals, result.born())
     limits = (result.faults, result.session)
     slack = MACHINE + (LONGEST_TRANSACTION if result.plan["transactions"] else timedelta(0))

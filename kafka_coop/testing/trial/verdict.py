@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from kafka_coop.testing.trial.journal import Event
@@ -15,8 +15,9 @@ class Tenure:
 
     Attributes:
         start, end: Monotonic nanoseconds. Open ends are the member's last line, or its kill.
-        fenced: It ended by on_lost, by a kill or in a suspension: the group had gone on before
-            this member knew, and its last moments are not ownership.
+        fenced: It ended by on_lost, by a kill or in a suspension, or by an on_revoke that a stop
+            held up: the group had gone on before this member knew, and its last moments are not
+            ownership.
         generation: In which it began.
         records: How many it processed.
     """
@@ -125,7 +126,9 @@ def judge(
         killed: When members were killed, monotonic nanoseconds.
         stops: Which members were stopped, for about a session or longer.
     """
-    held = [t for name, events in journals.items() for t in tenures(name, events, killed or {})]
+    held = [
+        t for name, events in journals.items() for t in tenures(name, events, killed or {}, stops)
+    ]
     counts: dict[tuple[int, int], int] = {}
     for events in journals.values():
         for event in events:
@@ -147,9 +150,14 @@ def judge(
     )
 
 
-def tenures(member: str, events: Sequence[Event], killed: Mapping[str, int]) -> list[Tenure]:
+def tenures(
+    member: str,
+    events: Sequence[Event],
+    killed: Mapping[str, int],
+    stops: Sequence[Stop] = (),
+) -> list[Tenure]:
     """What a member owned, by its callbacks."""
-    book = _Book(member)
+    book = _Book(member, _held_up(events, [stop for stop in stops if stop.member == member]))
     for event in events:
         for partition in event.partitions:
             book.enter(event, partition)
@@ -160,12 +168,27 @@ def tenures(member: str, events: Sequence[Event], killed: Mapping[str, int]) -> 
     return book.done
 
 
+def _held_up(events: Sequence[Event], stops: Sequence[Stop]) -> set[int]:
+    """When on_revoke was called that was due before a stop: the first callback of a loss after it.
+
+    A member that is stopped between the group's answer and on_revoke calls it when it goes on,
+    before it can have heard that it was evicted: as it writes down a record that it had in hand.
+    """
+    found = set()
+    for stop in stops:
+        after = (event for event in events if event.kind in "VL" and event.at >= stop.until)
+        if (first := next(after, None)) is not None and first.kind == "V":
+            found.add(first.at)
+    return found
+
+
 class _Book:
     """One member's tenures, those that are over and those under way."""
 
-    def __init__(self, member: str) -> None:
+    def __init__(self, member: str, held_up: Container[int]) -> None:
         self.done: list[Tenure] = []
         self._member = member
+        self._held_up = held_up
         self._open: dict[int, Event] = {}
         self._records: dict[int, int] = {}
 
@@ -174,7 +197,8 @@ class _Book:
             self._end(partition, event.at, fenced=False)
             self._open[partition] = event
         elif event.kind in "VL":
-            self._end(partition, event.at, fenced=event.kind == "L")
+            fenced = event.kind == "L" or event.at in self._held_up
+            self._end(partition, event.at, fenced=fenced)
         elif event.kind == "R":
             self._records[partition] = self._records.get(partition, 0) + 1
 
