@@ -67,12 +67,16 @@ class RangeFetcher:
     Args:
         config: librdkafka's configuration. ``group.id`` is required by librdkafka, which never
             joins that group here, nor commits to it.
+        doubt: How long a log that ends before the next offset is asked for its end again, until
+            that offset counts as gone: a broker that has crashed and is back may at first tell an
+            end from long before.
 
     Raises:
         KafkaException: The configuration is not valid for librdkafka.
     """
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, Any], *, doubt: timedelta = timedelta(0)) -> None:
+        self._doubt = doubt.total_seconds()
         self._consumer = confluent_kafka.Consumer({**config, **_NEEDED})
         self._of: TopicPartition | None = None
         self._next = -1
@@ -81,6 +85,15 @@ class RangeFetcher:
     def stands_at(self, of: TopicPartition, offset: int) -> bool:
         """Whether reading on from there needs no new fetch."""
         return self._of == of and self._next == offset
+
+    def go_to(self, of: TopicPartition, offset: int) -> None:
+        """Begins to fetch from there, unless it stands there: what comes is there to be read soon.
+
+        Raises:
+            KafkaException: librdkafka refuses.
+        """
+        if not self.stands_at(of, offset):
+            self._assign(of, offset)
 
     def read(
         self, of: TopicPartition, start: int, stop: int, *, patience: timedelta
@@ -106,8 +119,7 @@ class RangeFetcher:
             NoProgressError: Nothing came in time.
             KafkaException: librdkafka failed, or the partition did.
         """
-        if not self.stands_at(of, start):
-            self._go_to(of, start)
+        self.go_to(of, start)
         deadline = time.monotonic() + patience.total_seconds()
         while self._next < stop:
             messages = self._ahead or self._fetch(stop)
@@ -144,17 +156,21 @@ class RangeFetcher:
         """
         self._of = None  # nothing of this assignment is to be used again
         native = confluent_kafka.TopicPartition(*of)
+        believed = time.monotonic() + self._doubt
         with contextlib.suppress(KafkaException):  # not known: tried again, while there is time
             low, high = self._consumer.get_watermark_offsets(native, _ASK)
+            while high < offset and time.monotonic() < believed:
+                time.sleep(_SLICE)
+                low, high = self._consumer.get_watermark_offsets(native, _ASK)
             if not low <= offset <= high:
                 raise OffsetsGoneError(of, offset)
-        self._go_to(of, offset)
+        self._assign(of, offset)
 
     def close(self) -> None:
         """Ends the consumer and frees what it holds."""
         self._consumer.close()
 
-    def _go_to(self, of: TopicPartition, offset: int) -> None:
+    def _assign(self, of: TopicPartition, offset: int) -> None:
         native = confluent_kafka.TopicPartition(of.topic, of.partition, offset)
         self._of, self._next, self._ahead = None, -1, []  # should the next line raise
         self._consumer.assign([native])

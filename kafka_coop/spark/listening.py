@@ -11,7 +11,13 @@ from prometheus_client.registry import REGISTRY
 from pyspark import SparkContext
 from pyspark.sql.streaming.listener import JStreamingQueryListener, StreamingQueryListener
 
-from kafka_coop.spark.progress import QueryProgress, SourceProgress, from_event, from_json
+from kafka_coop.spark.progress import (
+    QueryProgress,
+    SourceProgress,
+    from_event,
+    from_json,
+    in_competition,
+)
 from kafka_coop.spark.rendezvous import Rendezvous
 
 _LABELS = ("query", "group")
@@ -56,6 +62,8 @@ class GroupListener(StreamingQueryListener):
         if progress.stateful:
             for source in progress.sources:
                 Rendezvous(source.id).mark_stateful()
+        for source in in_competition(progress.sources):
+            Rendezvous(source.id).mark_in_competition()
         self._show(name, progress.sources)
 
     def onQueryIdle(self, event: Any) -> None:

@@ -110,6 +110,11 @@ class ReadOptions:
     retry_interval: timedelta = timedelta(milliseconds=1000)
 
     @property
+    def doubt(self) -> timedelta:
+        """How long a log's end that lies before what was read from it is asked for again."""
+        return self.retries * self.retry_interval
+
+    @property
     def read_committed(self) -> bool:
         """Whether records of open and aborted transactions are left out (librdkafka's default)."""
         return self.kafka.get("isolation.level", "read_committed").lower() == "read_committed"

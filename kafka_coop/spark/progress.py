@@ -24,6 +24,7 @@ class SourceProgress:
         id: The checkpoint's name for itself.
         group: The consumer group.
         member: The member's id; empty where it has none.
+        topics: Those that it has found.
         lag: Records between the last batch's end and the log's, of each partition held.
         rebalances: How many this run has seen.
         last_rebalance: How long the last one took, from the wish to join to the last callback.
@@ -33,6 +34,7 @@ class SourceProgress:
     id: str
     group: str
     member: str = ""
+    topics: frozenset[str] = frozenset()
     lag: Mapping[TopicPartition, int] = field(default_factory=dict)
     rebalances: int = 0
     last_rebalance: timedelta = timedelta(0)
@@ -93,6 +95,27 @@ def own_sources(sources: Iterable[Any]) -> list[SourceProgress]:
     return [one for one in found if one is not None]
 
 
+def in_competition(sources: Sequence[SourceProgress]) -> list[SourceProgress]:
+    """Those sources of one query that are members of one group and read the same topics.
+
+    The group divides the partitions among them: what one side of a join or a union reads, the other
+    does not. Spark makes two sources of one frame that is joined with itself where both sides have
+    the same columns, and one where each side renames its own.
+    """
+    return [
+        one
+        for one in sources
+        if one.member
+        and any(
+            other is not one
+            and other.member
+            and other.group == one.group
+            and other.topics & one.topics
+            for other in sources
+        )
+    ]
+
+
 def _json(text: Any) -> dict[str, Any]:
     try:
         given = json.loads(text) if isinstance(text, str) else text
@@ -116,6 +139,7 @@ def _source(end: Mapping[str, Any], latest: Mapping[str, Any]) -> SourceProgress
         id=identity["id"],
         group=identity["group"],
         member=latest.get("member", ""),
+        topics=frozenset(end.get("topics", ())),
         lag=lag,
         rebalances=latest.get("rebalances", 0),
         last_rebalance=timedelta(milliseconds=latest.get("lastRebalanceMs", 0)),

@@ -12,6 +12,8 @@ import gc
 import logging
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from itertools import zip_longest
 from typing import Any, Final
 
 import pyarrow as pa
@@ -40,7 +42,7 @@ _DEFAULTS: Final = {"queued.max.messages.kbytes": "16384", "queued.min.messages"
 beyond a range's end: lost where another worker gets the partition's next range, and workers get
 them as it comes. 20,000 suffice: what they hold takes longer to process than to fetch."""
 
-_Key = tuple[tuple[tuple[str, str], ...], TopicPartition]
+_Key = tuple[tuple[tuple[str, str], ...], timedelta, TopicPartition]
 _idle: OrderedDict[_Key, RangeFetcher] = OrderedDict()
 
 
@@ -70,24 +72,32 @@ def read_task(options: ReadOptions, task: RangeTask) -> Iterator[pa.RecordBatch]
         MembershipError: Nothing came within ``kafkaConsumer.pollTimeoutMs``.
         KafkaException: The brokers refuse.
     """
-    for of, span in task.parts:
-        yield from _read_range(options, of, span)
+    for (of, span), following in zip_longest(task.parts, task.parts[1:]):
+        fetcher = _take(options, of)
+        try:
+            if following is not None and following[0] != of:
+                _prepare(options, *following)
+            yield from _without_collections(_batches(options, fetcher, of, span))
+        except BaseException:
+            # Also GeneratorExit: the task was ended early, and the next one begins elsewhere.
+            fetcher.close()
+            raise
+        _keep(options, of, fetcher)
     spare_collections()
 
 
-def _read_range(options: ReadOptions, of: TopicPartition, span: Range) -> Iterator[pa.RecordBatch]:
-    key = (tuple(sorted(options.kafka.items())), of)
-    fetcher = _idle.pop(key, None) or RangeFetcher(_fetcher_config(options.kafka))
-    try:
-        fetched = _records(options, fetcher, of, span)
-        schema = arrow_schema(headers=options.headers)
-        batches = record_batches(fetched, of.topic, of.partition, schema)
-        yield from _without_collections(batches)
-    except BaseException:
-        # Also GeneratorExit: the task was ended early, and the next one begins elsewhere.
-        fetcher.close()
-        raise
-    _keep(key, fetcher)
+def _batches(
+    options: ReadOptions, fetcher: RangeFetcher, of: TopicPartition, span: Range
+) -> Iterator[pa.RecordBatch]:
+    schema = arrow_schema(headers=options.headers)
+    return record_batches(_records(options, fetcher, of, span), of.topic, of.partition, schema)
+
+
+def _prepare(options: ReadOptions, of: TopicPartition, span: Range) -> None:
+    """Has the next part fetched while this one is read."""
+    fetcher = _take(options, of)
+    _keep(options, of, fetcher)
+    fetcher.go_to(of, span.start)
 
 
 def _without_collections(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -109,12 +119,23 @@ def _without_collections(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Recor
         yield batch
 
 
-def _keep(key: _Key, fetcher: RangeFetcher) -> None:
+def _take(options: ReadOptions, of: TopicPartition) -> RangeFetcher:
+    """The one that is kept, or a new one; it is the caller's to keep or to close."""
+    kept = _idle.pop(_key(options, of), None)
+    return kept or RangeFetcher(_fetcher_config(options.kafka), doubt=options.doubt)
+
+
+def _keep(options: ReadOptions, of: TopicPartition, fetcher: RangeFetcher) -> None:
+    key = _key(options, of)
     if (other := _idle.pop(key, None)) is not None:
         other.close()
     _idle[key] = fetcher
     while len(_idle) > _KEPT:
         _idle.popitem(last=False)[1].close()
+
+
+def _key(options: ReadOptions, of: TopicPartition) -> _Key:
+    return tuple(sorted(options.kafka.items())), options.doubt, of
 
 
 def _fetcher_config(kafka: Mapping[str, str]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ _ID = re.compile(r"[0-9a-f]{1,64}")
 
 
 class Rendezvous:
-    """The files of one checkpoint: to drain, drained, stateful.
+    """The files of one checkpoint: to drain, drained, stateful, in competition.
 
     Args:
         id: `kafka_coop.spark.offsets.SourceOffset.id`.
@@ -33,6 +33,7 @@ class Rendezvous:
         self._asked = folder / f"{id}.drain"
         self._done = folder / f"{id}.drained"
         self._stateful = folder / f"{id}.stateful"
+        self._in_competition = folder / f"{id}.in-competition"
 
     def ask(self) -> None:
         """Driver: asks the reader to drain."""
@@ -61,9 +62,18 @@ class Rendezvous:
         """Reader: whether the query is known to keep state."""
         return self._stateful.exists()
 
+    def mark_in_competition(self) -> None:
+        """Driver: another source of the query shares the group and topics with this one."""
+        self._make_folder()
+        self._in_competition.touch()
+
+    def is_in_competition(self) -> bool:
+        """Reader: whether that is known."""
+        return self._in_competition.exists()
+
     def clear(self) -> None:
         """Driver, or a reader that starts: what was said of an earlier run is void."""
-        for file in (self._asked, self._done, self._stateful):
+        for file in (self._asked, self._done, self._stateful, self._in_competition):
             file.unlink(missing_ok=True)
 
     def _make_folder(self) -> None:

@@ -116,6 +116,10 @@ class Session:
             time.sleep(_CALM_PAUSE)
             return start
         member.raise_failure()
+        # Before the last batch counts: it may be the first that lacked what another has, and who
+        # reads it again must find it.
+        self._refuse_competition()
+        self._refuse_moved_state(member)
         self._settle(member, start)
         if self._drains(member):
             return start
@@ -123,7 +127,7 @@ class Session:
             # Later what is held goes on while something new is being taken in.
             member.wait_for_assignment(self._options.patience)
             self._has_been_assigned = True
-        self._refuse_moved_state(member)
+        self._refuse_moved_state(member)  # what came only now
         found = self._wait_for_data(member, limited=limited)
         if found is None and self._targets is not None:
             self._commit(member)  # the run ends with this call, if nothing comes to us any more
@@ -278,6 +282,17 @@ class Session:
         rendezvous.answer()
         _LOG.info("group %s: drained", self._options.group)
         return True
+
+    def _refuse_competition(self) -> None:
+        """Two sources of one query divide the partitions between them."""
+        if Rendezvous(self._id).is_in_competition():
+            raise MembershipError(
+                f"two sources of the query are members of the group {self._options.group!r} and "
+                "read the same topics: what one of them reads, the other does not. A frame that is "
+                "joined with itself is one source where each side renames its columns (select with "
+                "aliases), and two where they have the same. Rename them, or give each source a "
+                "kafka.group.id of its own (docs/SPARK.md)"
+            )
 
     def _refuse_moved_state(self, member: Member) -> None:
         """A partition moved, and the query's state did not move with it."""

@@ -3,17 +3,19 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from datetime import timedelta
+from typing import Any
 
 import confluent_kafka
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafka_coop.fetching.log_offsets import LogOffsets
 from kafka_coop.fetching.ranges import NoProgressError, OffsetsGoneError, RangeFetcher
-from kafka_coop.testing.cluster import KafkaCluster
+from kafka_coop.testing.cluster import KafkaCluster, wait_until
 from kafka_coop.types import TopicPartition
 
 PATIENCE = timedelta(seconds=60)
@@ -113,6 +115,44 @@ def test_offsets_that_are_gone_are_told(real: KafkaCluster, fetcher: RangeFetche
     assert _read(fetcher, of, 0, 5) == list(range(5))
 
 
+class BackFromACrash:
+    """A consumer that is told to reset its position, by a broker whose log seems to end at 40."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._resets = [KafkaError(KafkaError._AUTO_OFFSET_RESET)]
+        self.wrong_ends = 2
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._consumer, name)
+
+    def consume(self, count: int, timeout: float) -> list[Message]:
+        if self._resets:
+            return [Message(error=self._resets.pop())]
+        return self._consumer.consume(count, timeout)
+
+    def get_watermark_offsets(self, of: confluent_kafka.TopicPartition, timeout: float) -> Any:
+        if self.wrong_ends:
+            self.wrong_ends -= 1
+            return 0, 40
+        return self._consumer.get_watermark_offsets(of, timeout)
+
+
+@pytest.mark.parametrize(("doubt", "believed"), [(60, False), (0, True)])
+def test_the_end_of_a_log_from_before_a_crash_is_not_believed_at_once(
+    real: KafkaCluster, hundred: TopicPartition, doubt: int, *, believed: bool
+) -> None:
+    fetcher = RangeFetcher(_config(real), doubt=timedelta(seconds=doubt))
+    fetcher._consumer = crashed = BackFromACrash(fetcher._consumer)  # type: ignore[assignment]
+    with closing(fetcher):
+        if believed:
+            with pytest.raises(OffsetsGoneError):
+                _read(fetcher, hundred, 50, 60)
+        else:
+            assert _read(fetcher, hundred, 50, 60) == list(range(50, 60))
+            assert not crashed.wrong_ends
+
+
 def test_what_never_comes_is_not_waited_for_for_ever(
     real: KafkaCluster, fetcher: RangeFetcher
 ) -> None:
@@ -135,10 +175,11 @@ def test_logs_tell_their_ends_and_times(real: KafkaCluster) -> None:
 def test_a_pattern_means_no_internal_topics(real: KafkaCluster) -> None:
     full, internal = _topic(real, 1), "__consumer_offsets"
     group = Consumer(_config(real))
-    group.committed([confluent_kafka.TopicPartition(*full)], 30)  # from here on it is there
+    with suppress(KafkaException):  # the first one makes the topic; nobody may lead it yet
+        group.committed([confluent_kafka.TopicPartition(*full)], 30)
     group.close()
     logs = LogOffsets(_config(real), read_committed=True)
-    assert internal in logs.partition_counts([internal])
+    wait_until(lambda: internal in logs.partition_counts([internal]), "no internal topic", PATIENCE)
     matched = logs.partition_counts(pattern="^.*$")
     assert full.topic in matched
     assert internal not in matched

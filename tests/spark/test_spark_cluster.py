@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -25,6 +26,7 @@ pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
 
 _HERE = Path(__file__).parent
 _START = timedelta(seconds=180)
+Record = tuple[int, int]
 
 
 @contextlib.contextmanager
@@ -75,26 +77,120 @@ def master(tmp_path: Path) -> Iterator[str]:
         yield found[1]
 
 
-def test_executors_of_a_cluster_read_all_there_is(master: str, kafka: KafkaCluster) -> None:
-    topic = f"cluster-{time.time_ns()}"
-    kafka.create_topic(topic, partitions=4)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-    for n in range(400):
-        producer.produce(topic, b"v", partition=n % 4)
-    assert producer.flush(60) == 0
-    environment = {
+class Topic:
+    """With four partitions, and what was written to it."""
+
+    def __init__(self, kafka: KafkaCluster) -> None:
+        self.name = f"cluster-{time.time_ns()}"
+        self.servers = kafka.bootstrap_servers
+        self.records: set[Record] = set()
+        kafka.create_topic(self.name, partitions=4)
+        self._producer = Producer({"bootstrap.servers": self.servers})
+
+    def produce(self, count: int) -> None:
+        for n in range(count):
+            self._producer.produce(
+                self.name,
+                b"v",
+                partition=n % 4,
+                on_delivery=lambda _, m: self.records.add((m.partition() or 0, m.offset() or 0)),
+            )
+        assert self._producer.flush(60) == 0
+
+
+class Driver:
+    """A query in a driver of its own, with one of the cluster's two cores."""
+
+    def __init__(self, master: str, topic: Topic, folder: Path) -> None:
+        self._out, self._log = folder / "records", folder / "log"
+        folder.mkdir()
+        self._out.touch()
+        words = [master, topic.servers, topic.name, str(folder / "checkpoint"), str(self._out)]
+        with self._log.open("wb") as log, first_in_line():
+            self._process = subprocess.Popen(
+                [sys.executable, str(_HERE / "spark_cluster_query.py"), *words],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=driver_environment(),
+            )
+
+    def written(self) -> Counter[Record]:
+        """Every record that its batches have given out.
+
+        Raises:
+            AssertionError: The driver has failed.
+        """
+        assert not self._process.poll(), self._log.read_text()[-3000:]
+        lines = self._out.read_text().splitlines()
+        return Counter((p, offset) for line in lines for p, offset in json.loads(line))
+
+    def drain(self) -> None:
+        """Hands all over and ends."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        assert self._process.wait(120) == 0, self._log.read_text()[-3000:]
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait(60)
+
+
+def driver_environment() -> dict[str, str]:
+    return {
         **os.environ,
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": str(_HERE.parents[1]),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
+
+
+def test_executors_of_a_cluster_read_all_there_is(master: str, kafka: KafkaCluster) -> None:
+    topic = Topic(kafka)
+    topic.produce(400)
     script = str(_HERE / "spark_cluster_job.py")
-    job = [sys.executable, script, master, kafka.bootstrap_servers, topic]
     with first_in_line():
         done = subprocess.run(
-            job, check=False, capture_output=True, text=True, env=environment, timeout=400
+            [sys.executable, script, master, topic.servers, topic.name],
+            check=False,
+            capture_output=True,
+            text=True,
+            env=driver_environment(),
+            timeout=400,
         )
     assert done.returncode == 0, done.stderr[-3000:]
     result = json.loads(done.stdout.splitlines()[-1])
-    produced = [[p, offset] for p in range(4) for offset in range(100)]
+    produced = sorted(map(list, topic.records))
     assert result == {"streamed": produced, "batched": produced, "executors": 2}
+
+
+def test_drivers_on_a_cluster_share_a_group_and_hand_over(
+    master: str, kafka: KafkaCluster, tmp_path: Path
+) -> None:
+    topic = Topic(kafka)
+    topic.produce(400)
+    with contextlib.ExitStack() as stack:
+
+        def driver(name: str) -> Driver:
+            made = Driver(master, topic, tmp_path / name)
+            stack.callback(made.kill)
+            return made
+
+        first = driver("first")
+        wait_until(lambda: first.written().keys() == topic.records, "not all is read", _START)
+        second = driver("second")
+
+        def shared() -> bool:
+            topic.produce(4)
+            return bool(second.written())
+
+        wait_until(shared, "the second gets nothing", _START)
+        first.drain()
+        topic.produce(400)
+
+        def whole() -> bool:
+            return (first.written() + second.written()).keys() == topic.records
+
+        wait_until(whole, "records are missing", _START)
+        second.drain()
+    assert first.written() + second.written() == Counter(topic.records)

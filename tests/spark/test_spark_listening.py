@@ -90,6 +90,29 @@ def test_a_query_that_keeps_state_is_marked() -> None:
     rendezvous.clear()
 
 
+def test_sources_that_divide_a_topic_between_them_are_marked() -> None:
+    def member(id_: str, topic: str, group: str = "g", member_id: str = "m") -> Any:
+        made = source(topic, lag=0, id_=id_)
+        end, report = json.loads(made.endOffset), json.loads(made.latestOffset)
+        end["group"], report["group"], report["member"] = group, group, member_id
+        return SimpleNamespace(endOffset=json.dumps(end), latestOffset=json.dumps(report))
+
+    def marked(*sources: Any) -> list[bool]:
+        both = [Rendezvous(id_) for id_ in ("abc", "def")]
+        GroupListener(CollectorRegistry()).onQueryProgress(progress(*sources))
+        found = [one.is_in_competition() for one in both]
+        for one in both:
+            one.clear()
+        return found
+
+    first = member("abc", "a")
+    assert marked(first, member("def", "a")) == [True, True]
+    assert marked(first, member("def", "b")) == [False, False]
+    assert marked(first, member("def", "a", group="h")) == [False, False]
+    assert marked(first, member("def", "a", member_id="")) == [False, False], "assign: it reads all"
+    assert marked(first) == [False, False]
+
+
 def test_the_last_rebalances_are_what_came_since_the_last_look() -> None:
     registry = CollectorRegistry()
     name, labels = "kafka_coop_rebalance_latency_seconds", ("group", "client_id")

@@ -16,6 +16,7 @@ from confluent_kafka import Producer
 from prometheus_client import CollectorRegistry
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 import kafka_coop.spark
 from kafka_coop.testing.cluster import KafkaCluster, wait_until
@@ -247,6 +248,43 @@ def test_state_that_would_be_left_behind_fails_the_query(box: Box) -> None:
             query.awaitTermination(int(PATIENCE.total_seconds()))
     finally:
         query.stop()
+
+
+def halves(records: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """Of 80 records, each with the key of one of the other half; no column is in both."""
+    earlier = records.where("offset < 10").select("key", "partition", "offset")
+    later = records.where("offset >= 10")
+    return earlier.selectExpr("key as k", "partition", "offset"), later.selectExpr("key as other")
+
+
+def test_a_join_goes_on_where_a_partition_came_from_another_with_a_horizon(box: Box) -> None:
+    """The pairs' first halves are in the state of the query that had the partitions before."""
+    box.produce(40)
+    first = box.start("a")
+    box.wait_for_all("a")
+    kafka_coop.spark.drain(first, PATIENCE)
+    box.produce(40)  # the same keys
+
+    def join(name: str, **options: Any) -> Any:
+        earlier, later = halves(box.read(**options))
+        return box.start(name, earlier.join(later, f.col("k") == f.col("other")))
+
+    with pytest.raises(PySparkException, match="replayHorizon"):
+        join("without").awaitTermination(int(PATIENCE.total_seconds()))
+    box.queries.pop()
+    join("with", replayHorizon="1 d")
+    pairs = Counter((n % 4, n // 4) for n in range(40))
+    wait_until(lambda: box.written("with") == pairs, "the join is not whole", PATIENCE)
+
+
+def test_a_frame_that_spark_reads_twice_for_a_join_with_itself_is_refused(box: Box) -> None:
+    box.produce(80)
+    records = box.read(replayHorizon="1 d")
+    earlier, later = records.where("offset < 10"), records.where("offset >= 10").select("key")
+    query = box.start("a", earlier.join(later, "key"))
+    box.queries.pop()
+    with pytest.raises(PySparkException, match="renames its columns"):
+        query.awaitTermination(int(PATIENCE.total_seconds()))
 
 
 def test_the_sink_writes_what_was_read(box: Box, kafka: KafkaCluster) -> None:

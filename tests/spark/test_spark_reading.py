@@ -27,11 +27,16 @@ class Fetcher:
 
     made: list[Fetcher]
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, Any], *, doubt: timedelta) -> None:
         self.config = config
+        self.doubt = doubt
+        self.went_to: list[tuple[TopicPartition, int]] = []
         self.read_from: list[TopicPartition] = []
         self.closed = False
         self.made.append(self)
+
+    def go_to(self, of: TopicPartition, offset: int) -> None:
+        self.went_to.append((of, offset))
 
     def read(
         self, of: TopicPartition, _start: int, _stop: int, *, patience: timedelta
@@ -62,6 +67,24 @@ def test_a_partitions_next_task_has_its_last_ones_consumer(fetchers: list[Fetche
     for partition in (0, 1, 0, 1):
         run(partition)
     assert [[of.partition for of in made.read_from] for made in fetchers] == [[0, 0], [1, 1]]
+
+
+def test_the_next_part_is_fetched_while_one_is_read(fetchers: list[Fetcher]) -> None:
+    a, b = (TopicPartition("a", n) for n in range(2))
+    parts = [(a, Range(0, 5)), (a, Range(5, 9)), (b, Range(3, 4))]
+    assert list(read_task(OPTIONS, RangeTask(*parts))) == []
+    first, second = fetchers
+    assert first.read_from == [a, a]
+    assert first.went_to == [], "it may not leave what it reads"
+    assert (second.went_to, second.read_from) == ([(b, 3)], [b])
+
+
+def test_a_log_that_ends_too_early_is_asked_as_often_as_the_options_say(
+    fetchers: list[Fetcher],
+) -> None:
+    told = {"fetchOffset.numRetries": "4", "fetchOffset.retryIntervalMs": "500"}
+    run(0, batch_options({"kafka.bootstrap.servers": "localhost:9092", "subscribe": "a"} | told))
+    assert fetchers[0].doubt == timedelta(seconds=2)
 
 
 def test_other_options_have_another_consumer(fetchers: list[Fetcher]) -> None:

@@ -911,6 +911,20 @@ def test_what_came_from_others_and_state_go_together_with_a_horizon_alone(
     rendezvous.clear()
 
 
+def test_a_query_whose_sources_divide_the_partitions_fails_before_its_batch_counts(
+    box: Box,
+) -> None:
+    box.produce(10)
+    session = box.session()
+    offset = session.latest({}, limited=True)
+    rendezvous = Rendezvous(session._id)
+    rendezvous.mark_in_competition()
+    with pytest.raises(MembershipError, match="renames its columns"):
+        session.latest(offset, limited=True)
+    rendezvous.clear()
+    assert told(session) == [0, 0]
+
+
 def test_a_horizon_is_measured_by_the_records_timestamps(kafka: KafkaCluster) -> None:
     """Of the last record before the position: what is right before it is no record here."""
     box = Box(kafka)

@@ -1,0 +1,48 @@
+"""A driver of its own on a cluster: one query of a group, until its stdin ends; then it drains.
+
+python spark_cluster_query.py MASTER SERVERS TOPIC CHECKPOINT OUT
+
+Each batch is a line of OUT: [[partition, offset], …].
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+import kafka_coop.spark
+
+
+def main() -> None:
+    master, servers, topic, checkpoint, out = sys.argv[1:]
+    spark = (
+        SparkSession.builder.master(master)
+        .config("spark.ui.enabled", "false")
+        .config("spark.python.unix.domain.socket.enabled", "true")
+        .config("spark.log.level", "ERROR")
+        .config("spark.executor.memory", "512m")
+        .config("spark.cores.max", "1")
+        .getOrCreate()
+    )
+    kafka_coop.spark.register(spark)
+
+    def write(frame: DataFrame, _batch: int) -> None:
+        if rows := frame.select("partition", "offset").collect():
+            with Path(out).open("a") as file:
+                file.write(json.dumps(rows) + "\n")
+
+    stream = spark.readStream.format("kafka_coop").option("kafka.bootstrap.servers", servers)
+    records = stream.options(**{"kafka.group.id": topic}, startingOffsets="earliest")
+    writer = records.option("subscribe", topic).load().writeStream.foreachBatch(write)
+    query = writer.option("checkpointLocation", checkpoint).start()
+    sys.stdin.read()
+    kafka_coop.spark.drain(query, timedelta(minutes=1))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
