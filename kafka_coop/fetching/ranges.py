@@ -75,7 +75,7 @@ class RangeFetcher:
         KafkaException: The configuration is not valid for librdkafka.
     """
 
-    def __init__(self, config: Mapping[str, Any], *, doubt: timedelta = timedelta(0)) -> None:
+    def __init__(self, config: Mapping[str, Any], *, doubt: timedelta) -> None:
         self._doubt = doubt.total_seconds()
         self._consumer = confluent_kafka.Consumer({**config, **_NEEDED})
         self._of: TopicPartition | None = None
@@ -126,10 +126,10 @@ class RangeFetcher:
             self._ahead = []
             before = self._next
             records = self._take(messages, stop)
+            if records:
+                yield records  # for as long as it takes
             if self._next > before:
                 deadline = time.monotonic() + patience.total_seconds()
-            if records:
-                yield records
             elif time.monotonic() >= deadline:
                 raise NoProgressError(
                     f"no record of {of.topic}:{of.partition} at offset {self._next} came in "

@@ -24,7 +24,7 @@ class SourceProgress:
         id: The checkpoint's name for itself.
         group: The consumer group.
         member: The member's id; empty where it has none.
-        topics: Those that it has found.
+        topics: Those that it has read, or holds partitions of.
         lag: Records between the last batch's end and the log's, of each partition held.
         rebalances: How many this run has seen.
         last_rebalance: How long the last one took, from the wish to join to the last callback.
@@ -139,7 +139,7 @@ def _source(end: Mapping[str, Any], latest: Mapping[str, Any]) -> SourceProgress
         id=identity["id"],
         group=identity["group"],
         member=latest.get("member", ""),
-        topics=frozenset(end.get("topics", ())),
+        topics=frozenset(end.get("topics", ())) | frozenset(latest.get("topics", ())),
         lag=lag,
         rebalances=latest.get("rebalances", 0),
         last_rebalance=timedelta(milliseconds=latest.get("lastRebalanceMs", 0)),

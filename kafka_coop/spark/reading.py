@@ -34,8 +34,8 @@ from kafka_coop.types import TopicPartition
 _LOG = logging.getLogger("kafka_coop.spark")
 
 _KEPT: Final = 16
-"""Consumers that an idle worker keeps. Each has threads, connections, and a queue of at most
-`_DEFAULTS`' size."""
+"""Consumers that an idle worker keeps; a task with more partitions makes all of them anew. Each
+has threads, connections, and a queue of at most `_DEFAULTS`' size."""
 
 _DEFAULTS: Final = {
     "queued.max.messages.kbytes": "16384",

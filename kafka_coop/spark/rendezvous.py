@@ -71,10 +71,18 @@ class Rendezvous:
         """Reader: whether that is known."""
         return self._in_competition.exists()
 
-    def clear(self) -> None:
-        """Driver, or a reader that starts: what was said of an earlier run is void."""
-        for file in (self._asked, self._done, self._stateful, self._in_competition):
+    def begin(self) -> None:
+        """A reader that starts: what was said of an earlier run is void.
+
+        Not so that it was in competition: what it has read since is in the checkpoint, and wrong.
+        """
+        for file in (self._asked, self._done, self._stateful):
             file.unlink(missing_ok=True)
+
+    def clear(self) -> None:
+        """Driver: nothing is to be said of it any more."""
+        self.begin()
+        self._in_competition.unlink(missing_ok=True)
 
     def _make_folder(self) -> None:
         self._folder.mkdir(mode=0o700, exist_ok=True)

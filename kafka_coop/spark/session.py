@@ -9,7 +9,7 @@ import functools
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -116,10 +116,12 @@ class Session:
             time.sleep(_CALM_PAUSE)
             return start
         member.raise_failure()
-        # Before the last batch counts: it may be the first that lacked what another has, and who
-        # reads it again must find it.
+        # Before the last batch counts, if the driver's listener was quick enough: it lacked what
+        # others have, and who reads it again must find it.
         self._refuse_competition()
-        self._refuse_moved_state(member)
+        with member.changed:
+            mistaken = member.moved & member.holdings.reading.keys()
+        self._refuse_moved_state(mistaken)
         self._settle(member, start)
         if self._drains(member):
             return start
@@ -127,7 +129,7 @@ class Session:
             # Later what is held goes on while something new is being taken in.
             member.wait_for_assignment(self._options.patience)
             self._has_been_assigned = True
-        self._refuse_moved_state(member)  # what came only now
+        self._refuse_moved_state(member.moved)
         found = self._wait_for_data(member, limited=limited)
         if found is None and self._targets is not None:
             self._commit(member)  # the run ends with this call, if nothing comes to us any more
@@ -169,6 +171,7 @@ class Session:
             "id": self._id,
             "group": self._options.group,
             "member": member.member_id,
+            "topics": sorted(self._topics.keys() | {of.topic for of in held}),
             "tps": {f"{of.topic}:{of.partition}": self._ends.get(of) for of in held},
             "leaving": leaving,
             "rebalances": member.rebalances,
@@ -207,7 +210,7 @@ class Session:
             self._id, self._topics = checkpoint.id, checkpoint.topics
             holdings = Holdings(_token(), checkpoint.run)
             holdings.remember(checkpoint, durable=durable)
-        Rendezvous(self._id).clear()
+        Rendezvous(self._id).begin()
         if options.metrics_port is not None:
             self._stop_serving = _serve_metrics(options.metrics_port)
         self._member = Member(
@@ -236,6 +239,7 @@ class Session:
                     logs=self._logs,
                     config=self._fetching,
                     patience=options.poll_timeout,
+                    doubt=options.doubt,
                 )
                 for of, offset in positions.items()
             }
@@ -294,12 +298,12 @@ class Session:
                 "kafka.group.id of its own (docs/SPARK.md)"
             )
 
-    def _refuse_moved_state(self, member: Member) -> None:
-        """A partition moved, and the query's state did not move with it."""
-        if self._options.horizon is not None or not member.moved:
+    def _refuse_moved_state(self, moved: Collection[TopicPartition]) -> None:
+        """Partitions moved, and the query's state did not move with them."""
+        if self._options.horizon is not None or not moved:
             return
         if Rendezvous(self._id).is_stateful():
-            names = ", ".join(f"{of.topic}:{of.partition}" for of in sorted(member.moved)[:5])
+            names = ", ".join(f"{of.topic}:{of.partition}" for of in sorted(moved)[:5])
             raise MembershipError(
                 f"{names} moved between this query and other members of the group "
                 f"{self._options.group!r}, and the query keeps state, which stays in its "

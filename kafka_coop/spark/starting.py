@@ -148,6 +148,7 @@ def horizon_start(
     logs: LogOffsets,
     config: Mapping[str, Any],
     patience: timedelta,
+    doubt: timedelta,
 ) -> int:
     """Where the records begin that are at most ``horizon`` older than the last before a position.
 
@@ -161,7 +162,7 @@ def horizon_start(
         KafkaException: The brokers do not tell.
         NoProgressError: No record came in time.
     """
-    last = _last_time_before(of, position, logs=logs, config=config, patience=patience)
+    last = _last_time_before(of, position, logs=logs, config=config, patience=patience, doubt=doubt)
     if last is None:
         return position
     since = max(0, last - horizon // timedelta(milliseconds=1))
@@ -176,10 +177,11 @@ def _last_time_before(
     logs: LogOffsets,
     config: Mapping[str, Any],
     patience: timedelta,
+    doubt: timedelta,
 ) -> int | None:
     """The timestamp (ms) of the last record before a position; None: there is none."""
     first = logs.all_beginnings([of])[of]
-    fetcher = RangeFetcher(config)
+    fetcher = RangeFetcher(config, doubt=doubt)
     try:
         back = 1
         while position > first:

@@ -29,7 +29,7 @@ def real(local_kafka: KafkaCluster) -> KafkaCluster:
 
 @pytest.fixture
 def fetcher(real: KafkaCluster) -> Iterator[RangeFetcher]:
-    made = RangeFetcher(_config(real))
+    made = RangeFetcher(_config(real), doubt=timedelta(0))
     yield made
     made.close()
 

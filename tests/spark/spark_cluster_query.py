@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from datetime import timedelta
 from pathlib import Path
 
@@ -39,7 +40,11 @@ def main() -> None:
     records = stream.options(**{"kafka.group.id": topic}, startingOffsets="earliest")
     writer = records.option("subscribe", topic).load().writeStream.foreachBatch(write)
     query = writer.option("checkpointLocation", checkpoint).start()
-    sys.stdin.read()
+    told = threading.Thread(target=sys.stdin.read, daemon=True)
+    told.start()
+    while told.is_alive():
+        if query.awaitTermination(1):  # raises what it failed of
+            raise SystemExit("the query ended by itself")
     kafka_coop.spark.drain(query, timedelta(minutes=1))
     spark.stop()
 

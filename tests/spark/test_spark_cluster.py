@@ -17,12 +17,12 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Message, Producer
 from spark_priority import first_in_line
 
 from kafka_coop.testing.cluster import KafkaCluster, wait_until
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(1200)]
 
 _HERE = Path(__file__).parent
 _START = timedelta(seconds=180)
@@ -88,13 +88,15 @@ class Topic:
         self._producer = Producer({"bootstrap.servers": self.servers})
 
     def produce(self, count: int) -> None:
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            assert error is None
+            partition, offset = message.partition(), message.offset()
+            assert partition is not None
+            assert offset is not None
+            self.records.add((partition, offset))
+
         for n in range(count):
-            self._producer.produce(
-                self.name,
-                b"v",
-                partition=n % 4,
-                on_delivery=lambda _, m: self.records.add((m.partition() or 0, m.offset() or 0)),
-            )
+            self._producer.produce(self.name, b"v", partition=n % 4, on_delivery=delivered)
         assert self._producer.flush(60) == 0
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import tempfile
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +21,12 @@ from kafka_coop.spark.rendezvous import Rendezvous
 from kafka_coop.types import TopicPartition
 
 SOON = timedelta(milliseconds=1)
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where drivers and readers meet: other tests use the same ids at the same time."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
 def source(topic: str, *, lag: int, id_: str = "abc") -> Any:
@@ -107,6 +115,10 @@ def test_sources_that_divide_a_topic_between_them_are_marked() -> None:
 
     first = member("abc", "a")
     assert marked(first, member("def", "a")) == [True, True]
+    waiting = member("def", "a")  # it has had no record yet, and knows its topics
+    waiting.endOffset = "{}"
+    waiting.latestOffset = json.dumps(json.loads(waiting.latestOffset) | {"topics": ["a"]})
+    assert marked(first, waiting) == [True, True]
     assert marked(first, member("def", "b")) == [False, False]
     assert marked(first, member("def", "a", group="h")) == [False, False]
     assert marked(first, member("def", "a", member_id="")) == [False, False], "assign: it reads all"

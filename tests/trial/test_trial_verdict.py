@@ -9,6 +9,7 @@ import pytest
 from trial_journals import told
 
 from kafka_coop.testing.trial.journal import Event, Journal, read_journal
+from kafka_coop.testing.trial.outcome import NANO as SECOND
 from kafka_coop.testing.trial.verdict import Stop, Verdict, judge, miscommitted, prefixes
 
 
@@ -60,16 +61,18 @@ def test_who_was_stopped_before_it_heard_of_its_assignment_hears_of_both_ends() 
 
 
 def test_a_revocation_that_a_stop_held_up_is_no_ownership_and_the_next_one_is() -> None:
-    heir = told("A 4 0,1", "V 10 0,1")
+    heir = told("A 4 0,1", "V 10 0,1", second=SECOND)
 
-    def overlaps(*lines: str, until: int = 6, of: str = "a") -> int:
-        journals = {"a": told("A 1 0,1", *lines), "b": heir}
-        return len(judge(journals, {}, stops=[Stop(member=of, until=until)]).overlaps)
+    def overlaps(*lines: str, of: str = "a") -> int:
+        journals = {"a": told("A 1 0,1", *lines, second=SECOND), "b": heir}
+        stopped = Stop(member=of, until=5 * SECOND, over=6 * SECOND)
+        return len(judge(journals, {}, stops=[stopped]).overlaps)
 
     assert overlaps("V 7 0", "L 8 1") == 0
     assert overlaps("V 7 0", "V 8 1") == 1
     assert overlaps("L 7 1", "V 8 0") == 1, "it had heard that it was evicted"
-    assert overlaps("V 5 0", "L 8 1") == 1, "it was not stopped yet"
+    assert overlaps("V 4.5 0", "L 8 1") == 1, "it was not stopped yet"
+    assert overlaps("V 7.5 0", "L 8 1") == 1, "it had time to hear"
     assert overlaps("V 7 0", "L 8 1", of="b") == 1
 
 
@@ -85,6 +88,10 @@ ZOMBIE = ("A 1 0", "R 2 0 0", "R 6 0 1", "R 8 0 2", "L 9 0")
 HEIR = ("A 4 0", "R 5 0 1", "V 10 0")
 
 
+def stop(member: str, until: int) -> Stop:
+    return Stop(member=member, until=until, over=until)
+
+
 def late(*stops: Stop) -> tuple[list[int], list[int]]:
     found = judge({"a": told(*ZOMBIE), "b": told(*HEIR)}, {0: 3}, stops=stops)
     assert found.sound == (not found.late)
@@ -93,15 +100,18 @@ def late(*stops: Stop) -> tuple[list[int], list[int]]:
 
 def test_what_a_stopped_member_had_in_hand_is_forgiven_once_for_each_stop() -> None:
     assert late() == ([6, 8], [])
-    assert late(Stop(member="a", until=6)) == ([8], [6])
-    assert late(Stop(member="a", until=3)) == ([8], [6])
-    assert late(Stop(member="a", until=3), Stop(member="a", until=7)) == ([], [6, 8])
+    assert late(stop("a", 6)) == ([8], [6])
+    assert late(stop("a", 3)) == ([8], [6])
+    assert late(stop("a", 3), stop("a", 7)) == (
+        [],
+        [6, 8],
+    )
 
 
 def test_another_members_stop_or_one_that_came_later_forgives_nothing() -> None:
-    assert late(Stop(member="b", until=3)) == ([6, 8], [])
-    assert late(Stop(member="a", until=9)) == ([6, 8], [])
-    assert late(Stop(member="c", until=3)) == ([6, 8], [])
+    assert late(stop("b", 3)) == ([6, 8], [])
+    assert late(stop("a", 9)) == ([6, 8], [])
+    assert late(stop("c", 3)) == ([6, 8], [])
 
 
 def test_after_a_clean_close_the_end_is_committed_and_nothing_beyond_what_was_processed() -> None:

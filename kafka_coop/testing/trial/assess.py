@@ -74,7 +74,11 @@ def _longest(waits: Sequence[Wait]) -> float:
 def stops(faults: Sequence[Injected]) -> list[Stop]:
     """Those at the session's edge or beyond: only then can somebody else have begun meanwhile."""
     return [
-        Stop(member=fault.member, until=fault.at + int(fault.lasting * NANO))
+        Stop(
+            member=fault.member,
+            until=(until := fault.at + int(fault.lasting * NANO)),
+            over=max(until, fault.until),
+        )
         for fault in faults
         if fault.name in _FOR_LONG
     ]

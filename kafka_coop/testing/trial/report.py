@@ -30,7 +30,7 @@ together, which are outside of what is tested:
 
 - **two owners**: a partition's on_assign at one member before on_revoke has returned at another.
   Who was evicted learns of it late, by on_lost: what counts there is the next line. So does who is
-  stopped between the group's answer and on_revoke, by that on_revoke, the first one after the stop;
+  stopped between the group's answer and on_revoke, by an on_revoke within a second after the stop;
 - **late records**: processed by an evicted member after its successor had begun. What a process
   had in hand when it was stopped (SIGSTOP) for about its session or longer can't be taken back: it
   is counted apart, at most one record of that member for each such stop;

@@ -5,8 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from kafka_coop.testing.trial.journal import Event
+
+_AT_ONCE: Final = 1_000_000_000
+"""Nanoseconds that a process may take, on a busy machine, for what it was about to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +66,12 @@ class Stop:
 
     Attributes:
         until: When it went on, at the earliest: monotonic nanoseconds.
+        over: When it had gone on. What it does a moment later it does without having heard.
     """
 
     member: str
     until: int
+    over: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +175,7 @@ def tenures(
 
 
 def _held_up(events: Sequence[Event], stops: Sequence[Stop]) -> set[int]:
-    """When on_revoke was called that was due before a stop: the first callback of a loss after it.
+    """When on_revoke was called that was due before a stop: at once when that was over.
 
     A member that is stopped between the group's answer and on_revoke calls it when it goes on,
     before it can have heard that it was evicted: as it writes down a record that it had in hand.
@@ -177,7 +183,8 @@ def _held_up(events: Sequence[Event], stops: Sequence[Stop]) -> set[int]:
     found = set()
     for stop in stops:
         after = (event for event in events if event.kind in "VL" and event.at >= stop.until)
-        if (first := next(after, None)) is not None and first.kind == "V":
+        first = next(after, None)
+        if first is not None and first.kind == "V" and first.at <= stop.over + _AT_ONCE:
             found.add(first.at)
     return found
 
