@@ -63,7 +63,9 @@ class Proxy(Closeable):
         self._random = random.Random(seed)  # noqa: S311  # chance, no secret
         self._weather = Weather()
         self._changed = asyncio.Event()
+        self._closing = asyncio.Event()
         self._links: set[_Link] = set()
+        self._visits: set[asyncio.Task[None]] = set()
         self._cutting = 0
         self._loop = asyncio.new_event_loop()
         self._listener = socket.create_server(("127.0.0.1", listen), backlog=128)
@@ -106,7 +108,7 @@ class Proxy(Closeable):
         """Cuts everything and stops listening. A second call does nothing."""
         if self._loop.is_closed():
             return
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._loop.call_soon_threadsafe(self._closing.set)
         self._thread.join()
         self._listener.close()
 
@@ -124,30 +126,43 @@ class Proxy(Closeable):
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        server = self._loop.run_until_complete(
-            asyncio.start_server(self._accept, sock=self._listener)
-        )
-        self._loop.run_forever()
-        server.close()
-        self._cut_all()
-        tasks = asyncio.all_tasks(self._loop)
-        for task in tasks:
-            task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self._loop.run_until_complete(self._serve())
         self._loop.close()
+
+    async def _serve(self) -> None:
+        server = await asyncio.start_server(self._accept, sock=self._listener)
+        await self._closing.wait()
+        # From here on nothing is accepted. What was, asyncio makes a connection of, in a task that
+        # leaks it where it is cancelled, or finds its server closed.
+        self._loop.remove_reader(self._listener)
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            for visit in self._visits:
+                visit.cancel()
+            await asyncio.wait(others)
+        server.close()
+        await asyncio.sleep(0)  # what was cut is closed with the next turn
 
     def _cut_all(self) -> None:
         for link in tuple(self._links):
             link.cut()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._weather.refusing:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Called at once: a task that is cancelled before it began could not cut anything."""
+
+        def over(visit: asyncio.Task[None]) -> None:
+            self._visits.discard(visit)
             _abort(writer)
+
+        visit = self._loop.create_task(self._join(reader, writer))
+        self._visits.add(visit)
+        visit.add_done_callback(over)
+
+    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._weather.refusing:
             return
         try:
             there = await asyncio.open_connection(*self._upstream)
         except OSError:
-            _abort(writer)
             return
         link = _Link(writer, there[1])
         self._links.add(link)

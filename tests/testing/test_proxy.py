@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import threading
 from collections.abc import Iterator
@@ -132,6 +133,16 @@ def test_nobody_behind_it_is_a_reset() -> None:
         socket.create_connection(("127.0.0.1", proxy.port), timeout=20) as client,
     ):
         client.recv(1)
+
+
+def test_who_has_just_come_when_it_closes_is_cut_and_nothing_is_left_behind(echo: int) -> None:
+    """A connection may be accepted, and nobody have been asked to take care of it yet."""
+    for _ in range(100):
+        with Proxy("127.0.0.1", echo) as proxy:
+            come = socket.create_connection(("127.0.0.1", proxy.port), timeout=20)
+        with come, pytest.raises(ConnectionResetError):
+            come.recv(1)
+    gc.collect()  # pytest fails the test for a socket that is found open
 
 
 def test_closing_it_twice_is_nothing(proxy: Proxy, client: socket.socket) -> None:
