@@ -102,16 +102,13 @@ def in_competition(sources: Sequence[SourceProgress]) -> list[SourceProgress]:
     does not. Spark makes two sources of one frame that is joined with itself where both sides have
     the same columns, and one where each side renames its own.
     """
+    members = [source for source in sources if source.member]
     return [
         one
-        for one in sources
-        if one.member
-        and any(
-            other is not one
-            and other.member
-            and other.group == one.group
-            and other.topics & one.topics
-            for other in sources
+        for one in members
+        if any(
+            other is not one and other.group == one.group and other.topics & one.topics
+            for other in members
         )
     ]
 

@@ -8,24 +8,12 @@ from __future__ import annotations
 import json
 import sys
 
-from pyspark.sql import SparkSession
-
-import kafka_coop.spark
+from spark_cluster_session import session
 
 
 def main() -> None:
     master, servers, topic = sys.argv[1:]
-    spark = (
-        SparkSession.builder.master(master)
-        .config("spark.ui.enabled", "false")
-        .config("spark.python.unix.domain.socket.enabled", "true")
-        .config("spark.log.level", "ERROR")
-        .config("spark.executor.memory", "512m")
-        .config("spark.executor.cores", "1")
-        .config("spark.cores.max", "2")
-        .getOrCreate()
-    )
-    kafka_coop.spark.register(spark)
+    spark = session(master, cores=2)
     options = {"kafka.bootstrap.servers": servers, "subscribe": topic}
     stream = spark.readStream.format("kafka_coop").options(**options)
     records = stream.options(**{"kafka.group.id": topic}, startingOffsets="earliest").load()

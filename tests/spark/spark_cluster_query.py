@@ -13,23 +13,15 @@ import threading
 from datetime import timedelta
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
+from spark_cluster_session import session
 
 import kafka_coop.spark
 
 
 def main() -> None:
     master, servers, topic, checkpoint, out = sys.argv[1:]
-    spark = (
-        SparkSession.builder.master(master)
-        .config("spark.ui.enabled", "false")
-        .config("spark.python.unix.domain.socket.enabled", "true")
-        .config("spark.log.level", "ERROR")
-        .config("spark.executor.memory", "512m")
-        .config("spark.cores.max", "1")
-        .getOrCreate()
-    )
-    kafka_coop.spark.register(spark)
+    spark = session(master, cores=1)
 
     def write(frame: DataFrame, _batch: int) -> None:
         if rows := frame.select("partition", "offset").collect():

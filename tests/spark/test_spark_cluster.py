@@ -29,22 +29,22 @@ _START = timedelta(seconds=180)
 Record = tuple[int, int]
 
 
+def environment(**more: str) -> dict[str, str]:
+    """Of every process of the cluster's."""
+    own = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    return {**os.environ, **own, **more}
+
+
 @contextlib.contextmanager
 def daemon(log: Path, ready: str, kind: str, *arguments: str) -> Iterator[re.Match[str]]:
     """One of Spark's daemons, from when its log matches until the end of the block."""
     home = Path(pyspark.__file__).parent
-    environment = {
-        **os.environ,
-        "SPARK_HOME": str(home),
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
     with log.open("wb") as out, first_in_line():
         process = subprocess.Popen(
             [home / "bin" / "spark-class", f"org.apache.spark.deploy.{kind}", *arguments],
             stdout=out,
             stderr=out,
-            env=environment,
+            env=environment(SPARK_HOME=str(home)),
         )
     try:
         wait_until(
@@ -114,7 +114,7 @@ class Driver:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                env=driver_environment(),
+                env=environment(PYTHONPATH=str(_HERE.parents[1])),
             )
 
     def written(self) -> Counter[Record]:
@@ -138,15 +138,6 @@ class Driver:
         self._process.wait(60)
 
 
-def driver_environment() -> dict[str, str]:
-    return {
-        **os.environ,
-        "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": str(_HERE.parents[1]),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-
-
 def test_executors_of_a_cluster_read_all_there_is(master: str, kafka: KafkaCluster) -> None:
     topic = Topic(kafka)
     topic.produce(400)
@@ -157,7 +148,7 @@ def test_executors_of_a_cluster_read_all_there_is(master: str, kafka: KafkaClust
             check=False,
             capture_output=True,
             text=True,
-            env=driver_environment(),
+            env=environment(PYTHONPATH=str(_HERE.parents[1])),
             timeout=400,
         )
     assert done.returncode == 0, done.stderr[-3000:]

@@ -102,10 +102,7 @@ def test_what_a_stopped_member_had_in_hand_is_forgiven_once_for_each_stop() -> N
     assert late() == ([6, 8], [])
     assert late(stop("a", 6)) == ([8], [6])
     assert late(stop("a", 3)) == ([8], [6])
-    assert late(stop("a", 3), stop("a", 7)) == (
-        [],
-        [6, 8],
-    )
+    assert late(stop("a", 3), stop("a", 7)) == ([], [6, 8])
 
 
 def test_another_members_stop_or_one_that_came_later_forgives_nothing() -> None:

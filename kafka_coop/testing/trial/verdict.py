@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from kafka_coop.testing.trial.journal import Event
+from kafka_coop.testing.trial.outcome import NANO
 
-_AT_ONCE: Final = 1_000_000_000
+_AT_ONCE: Final = 1 * NANO
 """Nanoseconds that a process may take, on a busy machine, for what it was about to do."""
 
 
