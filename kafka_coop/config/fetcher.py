@@ -12,6 +12,7 @@ With ``group.protocol=consumer`` (KIP-848) librdkafka is the member and gets the
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from kafka_coop.config.known import OWN_PREFIX
@@ -48,6 +49,11 @@ _FORCED = {"enable.auto.commit": False, "enable.auto.offset.store": False}
 # queue's memory stays bounded by queued.max.messages.kbytes.
 _BETTER_DEFAULTS = {"fetch.queue.backoff.ms": 10}
 
+_LONGEST_RECONNECT = timedelta(seconds=1)
+"""Java's default. With librdkafka's 10 s a broker that has restarted is left alone for as long,
+and its partitions are silent: librdkafka doubles its wait with each refused connection, and begins
+anew only 10 s after the last attempt, however well that went."""
+
 
 def fetcher_config(values: Values, *, logger: Any | None) -> dict[str, Any]:
     """The configuration of the fetching `confluent_kafka.Consumer`. Secrets inside."""
@@ -60,4 +66,13 @@ def fetcher_config(values: Values, *, logger: Any | None) -> dict[str, Any]:
     }
     logged = {} if logger is None else {"logger": logger}
     theirs = {} if ours else {"group.protocol": "consumer"}
-    return {**_BETTER_DEFAULTS, **own, **logged, **_FORCED, **theirs}
+    longest = longest_reconnect(values) // timedelta(milliseconds=1)
+    better = {**_BETTER_DEFAULTS, "reconnect.backoff.max.ms": longest}
+    return {**better, **own, **logged, **_FORCED, **theirs}
+
+
+def longest_reconnect(values: Values) -> timedelta:
+    """``reconnect.backoff.max.ms``, which is never less than ``reconnect.backoff.ms``."""
+    if values.given_value("reconnect.backoff.max.ms") is not None:
+        return values.duration("reconnect.backoff.max.ms")
+    return max(_LONGEST_RECONNECT, values.duration("reconnect.backoff.ms"))

@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 
 from kafka_coop.config.bootstrap import parse_bootstrap
 from kafka_coop.config.contradictions import refuse_contradictions
-from kafka_coop.config.fetcher import fetcher_config
+from kafka_coop.config.fetcher import fetcher_config, longest_reconnect
 from kafka_coop.config.known import CALLBACKS
 from kafka_coop.config.security import sasl_settings, tls_settings
 from kafka_coop.config.settings import (
@@ -141,7 +141,7 @@ def _connection(values: Values) -> ConnectionSettings:
         connect_timeout=values.duration("socket.connection.setup.timeout.ms"),
         request_timeout=values.duration("socket.timeout.ms"),
         reconnect_backoff=values.duration("reconnect.backoff.ms"),
-        reconnect_backoff_max=values.duration("reconnect.backoff.max.ms"),
+        reconnect_backoff_max=longest_reconnect(values),
         connections_max_idle=_max_idle(values, servers),
         keepalive=values.flag("socket.keepalive.enable"),
         nagle_disable=values.flag("socket.nagle.disable"),

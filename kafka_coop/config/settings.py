@@ -91,7 +91,7 @@ class ConnectionSettings:
     request_timeout: timedelta = timedelta(seconds=60)
     """``socket.timeout.ms``"""
     reconnect_backoff: timedelta = timedelta(milliseconds=100)
-    reconnect_backoff_max: timedelta = timedelta(seconds=10)
+    reconnect_backoff_max: timedelta = timedelta(seconds=1)
     connections_max_idle: timedelta = timedelta(0)
     """Zero: never closed for being idle."""
     keepalive: bool = False

@@ -24,6 +24,7 @@ _OUR_DEFAULTS: dict[str, str | None] = {
     "partition.assignment.strategy": ",".join(DEFAULT),
     "heartbeat.interval.ms": None,
     "auto.offset.reset": "latest",
+    "reconnect.backoff.max.ms": "1000",
     **{key: str(value) for key, value in _BETTER_DEFAULTS.items()},
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -36,6 +37,7 @@ _ADDED = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "fetch.queue.backoff.ms": 10,
+    "reconnect.backoff.max.ms": 1000,
 }
 
 
@@ -64,6 +66,24 @@ def test_committing_is_off_whatever_the_user_set() -> None:
 
 def test_the_users_word_goes_before_our_defaults() -> None:
     assert configured(fetch__queue__backoff__ms=1000).fetcher["fetch.queue.backoff.ms"] == 1000
+
+
+@pytest.mark.parametrize(
+    ("given", "longest"),
+    [
+        ({}, 1000),
+        ({"reconnect.backoff.ms": 900}, 1000),
+        ({"reconnect.backoff.ms": 4000}, 4000),
+        ({"reconnect.backoff.max.ms": 10_000}, 10_000),
+        ({"reconnect.backoff.ms": "0", "reconnect.backoff.max.ms": "0"}, 0),
+    ],
+)
+def test_a_broker_that_is_back_is_found_within_a_second_unless_the_user_says_otherwise(
+    given: dict[str, Any], longest: int
+) -> None:
+    config = parse({**BASE, **given})
+    assert int(config.fetcher["reconnect.backoff.max.ms"]) == longest
+    assert config.connection.reconnect_backoff_max == timedelta(milliseconds=longest)
 
 
 def test_callbacks_and_unknown_roles_pass() -> None:
