@@ -19,7 +19,6 @@ from kafka_coop.backend.interface import Backend
 from kafka_coop.client.commits import Commits
 from kafka_coop.client.handover import Handover
 from kafka_coop.client.ownership import Ownership
-from kafka_coop.kafka_errors import CoopException
 
 PATIENCE = timedelta(seconds=10)
 """For what closing waits for on the network; the user's callbacks take what they take."""
@@ -87,13 +86,16 @@ class Closing:
         self._first: BaseException | None = None
 
     def hand_over(self, draining: Draining) -> None:
-        """Waits until the draining is over. Callbacks and commits go on, records do not come."""
-        while not draining.over and not self._mailbox.left:
+        """Waits until the draining is over. Callbacks and commits go on, records do not come.
+
+        Ctrl-C ends it, and what comes then is `leave`.
+        """
+        while not (draining.over or self._mailbox.left or self._is_interrupted):
             now = clock.now()
             self._mailbox.last_poll = now
             self._attempt(self._handover.attend)
             self._attempt(lambda: self._commits.attend(now))  # noqa: B023  # called at once
-            self._mailbox.wait(_SLICE)
+            self._attempt(lambda: self._mailbox.wait(_SLICE))
 
     def leave(self, *, commit_first: bool) -> None:
         """Gives everything up, in order, and leaves.
@@ -104,8 +106,8 @@ class Closing:
             Exception: The first that a callback raised, once all is done.
         """
         if commit_first:
-            self._commits.commit_owned()
-        self._commits.finish(PATIENCE / 2)
+            self._attempt(self._commits.commit_owned)
+        self._attempt(lambda: self._commits.finish(PATIENCE / 2))
         self._attempt(self._backend.begin_close)
         deadline = time.monotonic() + PATIENCE.total_seconds()
         while not self._mailbox.left or self._mailbox.items:
@@ -118,11 +120,16 @@ class Closing:
         if self._first is not None:
             raise self._first
 
+    @property
+    def _is_interrupted(self) -> bool:
+        return self._first is not None and not isinstance(self._first, Exception)
+
     def _attempt(self, what: Callable[[], None]) -> None:
-        """Leave first, then raise."""
+        """Leave first, then raise. What the membership has to say is only logged by now."""
         try:
             what()
-        except CoopException as error:
-            self._log.warning("while closing: %s", error)
         except BaseException as error:  # noqa: BLE001  # raised once we are out
-            self._first = self._first or error
+            if error is self._handover.told:
+                self._log.warning("while closing: %s", error)
+            elif self._first is None or not isinstance(error, Exception):
+                self._first = error

@@ -174,10 +174,20 @@ class Commits:
         self._begin(self._news(self._ownership.owned))
 
     def settle(self) -> None:
-        """Reports the commits that have ended, in the order they were asked for."""
+        """Reports the commits that have ended, in the order they were asked for.
+
+        Raises:
+            Exception: The first that ``on_commit`` raised, once all are reported.
+        """
+        first: BaseException | None = None
         while self._pending and self._pending[0][1].done():
             offsets, future = self._pending.popleft()
-            self._report(offsets, future.result())
+            try:
+                self._report(offsets, future.result())
+            except BaseException as error:  # noqa: BLE001  # Ctrl-C in a callback included
+                first = first or error
+        if first is not None:
+            raise first
 
     def finish(self, within: timedelta) -> None:
         """Before closing: lets what is under way end, and reports it.

@@ -48,6 +48,7 @@ class Handover:
     Attributes:
         callbacks: What the user is told with; None before the first `subscribe`.
         calling: Which callback is running: assigned, revoked, lost; None outside of them.
+        told: The last failure of the membership itself that was raised, no callback's.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Handover:
     ) -> None:
         self.callbacks: Callbacks | None = None
         self.calling: str | None = None
+        self.told: BaseException | None = None
         self._backend = backend
         self._ownership = ownership
         self._commits = commits
@@ -121,7 +123,8 @@ class Handover:
             case CallAssigned(partitions=partitions):
                 self._call_assigned(partitions)
             case RaiseError(failure=failure):
-                raise exception_of(failure)
+                self.told = exception_of(failure)
+                raise self.told
             case _:
                 raise AssertionError(f"an action without a case: {action!r}")
         return _KINDS[type(action)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import os
 import pickle
@@ -25,6 +26,9 @@ _BOOT = (
 """Imports what the parent would, wherever it was installed. Nothing secret is on the command
 line, nor in the environment: what the child must know comes through its standard input."""
 
+_USUAL_ROOM = 1 << 15
+"""Bytes of a pipe's 64 KiB; the rest is for what is told before its reader is up."""
+
 _PATIENCE = 2.0
 """Seconds for it to end when it is not needed any more."""
 
@@ -32,11 +36,13 @@ _PATIENCE = 2.0
 class Guard:
     """One consumer's watchdog. All methods belong to the membership's thread but `close`.
 
-    A watchdog that dies is started again when there is news for it; the member never waits.
+    A watchdog that has died is started again with the next rebalance, or word of the coordinator;
+    the member never waits for it.
     """
 
     def __init__(self, settings: ConnectionSettings, logger: logging.Logger) -> None:
-        self._ward = Ward(settings=_without_callables(settings))
+        self._settings = _without_callables(settings)
+        self._ward = Ward()
         self._log = logger
         self._process: subprocess.Popen[bytes] | None = None
         _guards.add(self)
@@ -63,10 +69,11 @@ class Guard:
                 "make room for it, or remove the key",
             ) from error
         assert self._process.stdin is not None
+        known = b"".join(map(pickle.dumps, (sys.path, os.getpid(), self._settings, self._ward)))
+        _make_room(self._process.stdin.fileno(), len(known))
+        with contextlib.suppress(OSError):  # it is gone, which the next news finds out
+            self._process.stdin.write(known)
         os.set_blocking(self._process.stdin.fileno(), False)
-        self._send(sys.path)
-        self._send(os.getpid())
-        self._send(self._ward)
 
     def identity(self, metadata: GroupMetadata) -> None:
         """The member's identity changed."""
@@ -78,10 +85,11 @@ class Guard:
 
     def credentials(self, username: str, password: str) -> None:
         """Later logins are to use these."""
-        settings = self._ward.settings
-        if settings.sasl is not None:
-            sasl = replace(settings.sasl, username=username, password=password)
-            self._tell(replace(self._ward, settings=replace(settings, sasl=sasl)))
+        if self._settings.sasl is not None:
+            sasl = replace(self._settings.sasl, username=username, password=password)
+            self._settings = replace(self._settings, sasl=sasl)
+            if self._is_running():
+                self._send(self._settings)
 
     def close(self) -> None:
         """The member has left, or gives up: nothing is to be said in its name any more."""
@@ -105,25 +113,26 @@ class Guard:
             self._process.stdin.close()
 
     def _tell(self, ward: Ward) -> None:
-        if ward == self._ward:
-            return
-        self._ward = ward
-        if self._process is None:
-            return
-        if self._process.poll() is not None:
-            self._log.warning(
-                "the watchdog of group %s ended with status %s: starting another",
-                ward.group_id,
-                self._process.returncode,
-            )
-            self._process.stdin.close()  # type: ignore[union-attr]  # it is a pipe
-            self._process = None
-            try:
-                self.start()
-            except ConfigurationError as error:
-                self._log.warning("%s", error)
-            return
-        self._send(ward)
+        before, self._ward = self._ward, ward
+        if self._is_running() and ward != before:
+            self._send(ward)
+
+    def _is_running(self) -> bool:
+        """One that has ended is started anew, which knows all that there is to know."""
+        if self._process is None or self._process.poll() is None:
+            return self._process is not None
+        self._log.warning(
+            "the watchdog of group %s ended with status %s: starting another",
+            self._ward.group_id,
+            self._process.returncode,
+        )
+        self._process.stdin.close()  # type: ignore[union-attr]  # it is a pipe
+        self._process = None
+        try:
+            self.start()
+        except ConfigurationError as error:
+            self._log.warning("%s", error)
+        return False
 
     def _send(self, what: Any) -> None:
         if self._process is not None:
@@ -140,6 +149,16 @@ class Guard:
             self._log.warning("the watchdog does not listen: ending it")
             process.kill()
             process.wait()
+
+
+def _make_room(pipe: int, size: int) -> None:
+    """So that a bundle of authorities need not wait for an interpreter to start and read it.
+
+    A pipe holds 64 KiB. Where it can't be made larger, the first write waits for its reader.
+    """
+    if size > _USUAL_ROOM and hasattr(fcntl, "F_SETPIPE_SZ"):
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 2 * size)
 
 
 def _without_callables(settings: ConnectionSettings) -> ConnectionSettings:

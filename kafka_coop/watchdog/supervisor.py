@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import IO
 
 from kafka_coop.broker.pool import Brokers
+from kafka_coop.config import ConnectionSettings
 from kafka_coop.errors import RequestFailedError
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import (
@@ -50,20 +51,25 @@ def main() -> None:
     pipe = sys.stdin.buffer
     with contextlib.suppress(EOFError):
         parent: int = pickle.load(pipe)  # noqa: S301  # written by our own parent
-        ward = _last_word(pipe)
-        if ward is not None and ward.member_id:
+        settings, ward = _last_words(pipe)
+        if settings is not None and ward is not None and ward.member_id:
             _wait_for_the_end_of(parent)
-            asyncio.run(leave(ward))
+            asyncio.run(leave(ward, settings))
 
 
-def _last_word(pipe: IO[bytes]) -> Ward | None:
+def _last_words(pipe: IO[bytes]) -> tuple[ConnectionSettings | None, Ward | None]:
     """What the pipe says in the end. Half a message is none: its writer died over it."""
-    last: Ward | None = None
+    settings: ConnectionSettings | None = None
+    ward: Ward | None = None
     while True:
         try:
-            last = pickle.load(pipe)  # noqa: S301  # written by our own parent
+            said = pickle.load(pipe)  # noqa: S301  # written by our own parent
         except (EOFError, pickle.UnpicklingError):
-            return last
+            return settings, ward
+        if isinstance(said, Ward):
+            ward = said
+        else:
+            settings = said
 
 
 def _wait_for_the_end_of(parent: int) -> None:
@@ -77,12 +83,12 @@ def _wait_for_the_end_of(parent: int) -> None:
         look = min(2 * look, _LONGEST_LOOK)
 
 
-async def leave(ward: Ward) -> None:
+async def leave(ward: Ward, settings: ConnectionSettings) -> None:
     """Sends LeaveGroup for a member that can't any more.
 
     A member that the group has dropped meanwhile is not known there: it does no harm.
     """
-    brokers = Brokers(ward.settings)
+    brokers = Brokers(settings)
     node = ward.coordinator
     request = LeaveGroup(
         group_id=ward.group_id,

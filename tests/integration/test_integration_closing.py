@@ -6,9 +6,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from integration_support import (
     PATIENCE,
     Cluster,
@@ -177,6 +178,69 @@ def test_callbacks_that_raise_do_not_stop_it(embedded: EmbeddedKafka) -> None:
     assert sent(embedded, "LeaveGroup") == 1
     with pytest.raises(RuntimeError, match="closed"):
         member.consumer.poll(0)
+
+
+def test_an_on_commit_that_raises_does_not_stop_it(embedded: EmbeddedKafka) -> None:
+    """Each commit is reported all the same, and the member leaves."""
+    reported: list[int] = []
+
+    def fail(_: KafkaError | None, offsets: list[TopicPartition]) -> None:
+        reported.append(offsets[0].offset)
+        raise UserError(f"on_commit {len(reported)}")
+
+    topic = unique("t")
+    embedded.create_topic(topic)
+    member = Member(embedded, unique("g"), topic, on_commit=fail, enable_auto_commit=False)
+    shared(topic, 1, member)
+    embedded.track_requests()
+    for offset in (1, 2):
+        member.consumer.commit(offsets=[TopicPartition(topic, 0, offset)])
+    with promptly(), pytest.raises(UserError, match="on_commit 1"):
+        member.consumer.close()
+    assert reported == [1, 2]
+    assert member.told[-1][0] == "revoked"
+    assert sent(embedded, "LeaveGroup") == 1
+
+
+def test_what_fails_in_on_revoke_is_raised_in_the_end(embedded: EmbeddedKafka) -> None:
+    """Also where it is an error of ours: only what the membership says by itself is logged."""
+    topic = unique("t")
+    embedded.create_topic(topic)
+    member = Member(embedded, unique("g"), topic, enable_auto_commit=False)
+    shared(topic, 1, member)
+
+    def commit(consumer: CoopConsumer, _: list[TopicPartition]) -> None:
+        consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
+
+    member.hooks["revoked"] = commit
+    embedded.track_requests()
+    embedded.fail("OffsetCommit", int(KafkaError.GROUP_AUTHORIZATION_FAILED))
+    with promptly(), pytest.raises(KafkaException, match="GROUP_AUTHORIZATION_FAILED"):
+        member.consumer.close()
+    assert sent(embedded, "LeaveGroup") == 1
+
+
+def test_ctrl_c_ends_the_draining_not_the_leave(
+    embedded: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody would relieve it: it is alone."""
+    topic = unique("t")
+    embedded.create_topic(topic)
+    member = Member(embedded, unique("g"), topic)
+    shared(topic, 1, member)
+    mailbox = classic(member).mailbox
+    wait = mailbox.wait
+
+    def interrupted(_: float) -> None:
+        monkeypatch.setattr(mailbox, "wait", wait)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(mailbox, "wait", interrupted)
+    embedded.track_requests()
+    with promptly(), pytest.raises(KeyboardInterrupt):
+        member.consumer.close(drain=timedelta(seconds=60))
+    assert member.told[-1][0] == "revoked"
+    assert sent(embedded, "LeaveGroup") == 1
 
 
 def test_with_every_broker_down(embedded: EmbeddedKafka) -> None:

@@ -47,6 +47,7 @@ def test_exactly_once_under_random_faults(three: LocalKafka, tmp_path: Path) -> 
     )
     result = run(plan, tmp_path, three)
     assert result.sound, result
+    assert result.complete, result
     assert result.copied == result.produced
 
 

@@ -192,17 +192,22 @@ def edge(arena: Arena) -> Started | None:
     return _stop(arena, 0.95, 1.05)
 
 
-def _weather(arena: Arena, what: str, weather: Weather, most: float) -> Started | None:
+def _weather(
+    arena: Arena, what: str, weather: Weather, most: float, *, cut: bool = False
+) -> Started | None:
     well = [b for b in arena.kafka.brokers if b not in arena.down | arena.disturbed]
     if not well:
         return None
     broker = arena.chance.choice(well)
     lasting = timedelta(seconds=arena.chance.uniform(1, most))
     arena.disturbed.add(broker)
-    arena.kafka.proxy(broker).set(weather)
+    proxy = arena.kafka.proxy(broker)
+    proxy.set(weather)
+    if cut:
+        proxy.reset()
 
     def end() -> None:
-        arena.kafka.proxy(broker).heal()
+        proxy.heal()
         arena.disturbed.discard(broker)
 
     text = f"broker {broker}: {what} for {lasting.total_seconds():.1f} s"
@@ -233,10 +238,7 @@ def half_open(arena: Arena) -> Started | None:
 
 def refuse(arena: Arena) -> Started | None:
     """Connections cut, new ones refused."""
-    started = _weather(arena, "refused", Weather(refusing=True), 5)
-    for broker in arena.disturbed if started else ():
-        arena.kafka.proxy(broker).reset()
-    return started
+    return _weather(arena, "refused", Weather(refusing=True), 5, cut=True)
 
 
 def reset(arena: Arena) -> Started | None:
@@ -248,7 +250,7 @@ def reset(arena: Arena) -> Started | None:
 
 def cut_mid_frame(arena: Arena) -> Started | None:
     """Some connections cut within an answer."""
-    broker = arena.chance.choice(arena.kafka.brokers)
+    broker = arena.chance.choice([b for b in arena.kafka.brokers if b not in arena.down])
     arena.kafka.proxy(broker).cut_mid_frame(3)
     return Started(what=f"broker {broker}: 3 answers cut in the middle")
 
