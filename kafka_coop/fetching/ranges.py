@@ -136,15 +136,15 @@ class RangeFetcher:
                     f"{patience.total_seconds():g} s"
                 )
 
-    def beginning(self, of: TopicPartition, timeout: timedelta) -> int:
-        """The first offset of the log.
+    def extent(self, of: TopicPartition, timeout: timedelta) -> tuple[int, int]:
+        """The first offset of the log, and the one after its last.
 
         Raises:
             KafkaException: No broker told.
         """
         native = confluent_kafka.TopicPartition(*of)
-        low: int = self._consumer.get_watermark_offsets(native, timeout.total_seconds())[0]
-        return low
+        low, high = self._consumer.get_watermark_offsets(native, timeout.total_seconds())
+        return low, high
 
     def _begin_anew(self, of: TopicPartition, offset: int) -> None:
         """Librdkafka would reset the position. It does so for other reasons, too.

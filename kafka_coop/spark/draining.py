@@ -6,6 +6,7 @@ import time
 from datetime import timedelta
 from typing import Any
 
+from kafka_coop.spark.errors import MembershipError
 from kafka_coop.spark.progress import own_sources
 from kafka_coop.spark.rendezvous import Rendezvous
 
@@ -28,10 +29,20 @@ def drain_query(query: Any, timeout: timedelta) -> None:
                     "it: what is not committed is then read again"
                 )
             time.sleep(_PAUSE)
+        _refuse_failed(query)
         query.stop()
     finally:
         for one in asked:
             one.clear()
+
+
+def _refuse_failed(query: Any) -> None:
+    """One that has failed has handed nothing over. Who has stopped, or read all, has left."""
+    if not query.isActive and (error := query.exception()) is not None:
+        raise MembershipError(
+            f"the query {query.id} failed before it was drained: what it had not committed is read "
+            f"again by others ({error})"
+        ) from error
 
 
 def _ids(query: Any, deadline: float) -> list[str]:

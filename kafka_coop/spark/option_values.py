@@ -29,6 +29,11 @@ _UNITS = {
     "h": timedelta(hours=1),
     "d": timedelta(days=1),
 }
+_LARGEST: Final = 2**63 - 1
+_LAST_INDEX: Final = 2**31 - 1
+_INDEX_DIGITS: Final = 10
+_FLAGS = re.compile(r"\(\?([aimsux]+)\)")
+"""In front of a regular expression. Python wants them in front of all of it, or of a group."""
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -112,11 +117,13 @@ def pattern(option: str, text: str) -> str:
     """
     if not text:
         raise OptionError(option, "is empty: give a regular expression, for instance orders-.*")
+    flags = _FLAGS.match(text)
+    of, rest = (flags[1], text[flags.end() :]) if flags else ("", text)
     try:
-        re.compile(text)
+        re.compile(rest)
     except re.error as error:
         raise OptionError(option, f"{text!r} is no regular expression: {error}") from None
-    return f"^(?:{text})$"
+    return f"^(?{of}:{rest})$"
 
 
 def assigned(option: str, text: str) -> tuple[TopicPartition, ...]:
@@ -141,11 +148,14 @@ def by_partition(option: str, text: str, *, example: str, least: int) -> dict[To
         if not isinstance(numbers, dict):
             raise OptionError(option, f"{topic!r} needs an object by partition, as in {example}")
         for index, number in numbers.items():
-            if not (isinstance(index, str) and index.isdecimal()):
+            is_number = index.isdecimal() and len(index) <= _INDEX_DIGITS
+            if not (is_number and _is_index(int(index))):
                 raise OptionError(option, f"{index!r} is no partition of {topic}: see {example}")
-            if not isinstance(number, int) or isinstance(number, bool) or number < least:
+            if type(number) is not int or not least <= number <= _LARGEST:
                 raise OptionError(
-                    option, f"{topic}:{index} needs a whole number from {least}, got {number!r}"
+                    option,
+                    f"{topic}:{index} needs a whole number from {least} to {_LARGEST}, got "
+                    f"{number!r}",
                 )
             found[TopicPartition(topic, int(index))] = number
     if not found:
@@ -164,7 +174,7 @@ def _object(option: str, text: str, example: str) -> dict[str, Any]:
 
 
 def _is_index(given: Any) -> bool:
-    return isinstance(given, int) and not isinstance(given, bool) and given >= 0
+    return type(given) is int and 0 <= given <= _LAST_INDEX
 
 
 def _check_topic(option: str, name: str) -> None:

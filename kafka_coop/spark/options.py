@@ -166,6 +166,12 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
         raise OptionError(
             "staticMembership", "contradicts kafka.group.instance.id: give one of them"
         )
+    watchdog = f"{PREFIX}coop.watchdog"
+    if static and values.flag(watchdog, options.kafka.get("coop.watchdog", "false")):
+        raise OptionError(
+            "staticMembership",
+            f"contradicts {watchdog}: the group is to wait for the restart of a static member",
+        )
     common = _common(options)
     if options.has("assign"):
         _refuse_membership(options, static=static)

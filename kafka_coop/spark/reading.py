@@ -7,7 +7,6 @@ module, which a worker imports once; a reader is unpickled for each task anew.
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import logging
 from collections import OrderedDict
@@ -17,7 +16,7 @@ from itertools import zip_longest
 from typing import Any, Final
 
 import pyarrow as pa
-from confluent_kafka import KafkaException, Message
+from confluent_kafka import KafkaError, KafkaException, Message
 from pyspark.sql.datasource import InputPartition
 
 from kafka_coop.config import parse
@@ -47,6 +46,14 @@ beyond a range's end: lost where another worker gets the partition's next range,
 them as it comes. 20,000 suffice: what they hold takes longer to process than to fetch, and twice as
 many were slower, as less of it is in the processor's caches. Four megabytes an answer, where
 Kafka's default is one: fewer requests for the same records."""
+
+_NO_TOPIC: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001  # the names of confluent's public constants
+        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+    }
+)
 
 _Key = tuple[tuple[tuple[str, str], ...], timedelta, TopicPartition]
 _idle: OrderedDict[_Key, RangeFetcher] = OrderedDict()
@@ -156,6 +163,8 @@ def _records(
         try:
             yield from fetcher.read(of, start, span.stop, patience=options.poll_timeout)
         except NoProgressError as error:
+            if not options.fail_on_data_loss and _has_shrunk(options, fetcher, of, span):
+                return
             raise MembershipError(
                 f"{error}: are the brokers reachable from the executors? Option "
                 "kafkaConsumer.pollTimeoutMs says how long to wait"
@@ -164,6 +173,27 @@ def _records(
             start = _after_loss(options, fetcher, error, span)
         else:
             return
+
+
+def _has_shrunk(
+    options: ReadOptions, fetcher: RangeFetcher, of: TopicPartition, span: Range
+) -> bool:
+    """Whether the log ends within a range that is to be read: what it had beyond is gone.
+
+    Only after the patience for records: until then a broker that is back may tell an old end.
+    """
+    try:
+        end = fetcher.extent(of, options.poll_timeout)[1]
+    except KafkaException:
+        return False
+    if end < span.stop:
+        _LOG.warning(
+            "failOnDataLoss=false: %s:%d ends at %d, offsets up to %d are gone and skipped",
+            *of,
+            end,
+            span.stop,
+        )
+    return end < span.stop
 
 
 def _after_loss(
@@ -175,9 +205,12 @@ def _after_loss(
             f"{lost}: it was deleted (retention, a topic made anew, an unclean election) before "
             f"it was read. To go on with what there is, set failOnDataLoss=false"
         ) from None
-    first = span.stop
-    with contextlib.suppress(KafkaException):
-        first = fetcher.beginning(lost.of, options.poll_timeout)
+    try:
+        first = fetcher.extent(lost.of, options.poll_timeout)[0]
+    except KafkaException as error:
+        if error.args[0].code() not in _NO_TOPIC:
+            raise  # what is there is not known: the task is tried again, and skips nothing
+        first = span.stop
     # The log may also end before the range does: then there is nothing to go on with.
     resumed = first if first > lost.offset else span.stop
     _LOG.warning(

@@ -42,7 +42,18 @@ from kafka_coop.spark.kafka_keys import PREFIX
 from kafka_coop.spark.options import SinkOptions
 from kafka_coop.spark.worker import spare_collections
 
-_DEFAULTS: Final = {"enable.idempotence": "true", "linger.ms": "20", "compression.type": "lz4"}
+_DEFAULTS: Final = {
+    "enable.idempotence": "true",
+    "linger.ms": "20",
+    "compression.type": "lz4",
+    "partitioner": "murmur2_random",
+}
+"""Unless the user says otherwise. A key goes to the partition to which Java's producer, and with it
+the built-in sink, would send it: topics that are joined by key stay so."""
+
+_DELIVERY_TIMEOUTS: Final = ("delivery.timeout.ms", "message.timeout.ms")
+_DELIVERY_TIMEOUT: Final = 300_000.0
+"""librdkafka's default, in ms."""
 
 _PATIENCE: Final = 60.0
 """Seconds for one call of a transaction; the messages' own is ``delivery.timeout.ms``."""
@@ -211,6 +222,12 @@ def _config(options: SinkOptions, task: str) -> dict[str, Any]:
     return config
 
 
+def _delivery_timeout(kafka: Mapping[str, str]) -> float:
+    """In seconds."""
+    given = next((kafka[name] for name in _DELIVERY_TIMEOUTS if name in kafka), _DELIVERY_TIMEOUT)
+    return float(given) / 1000
+
+
 def write_task(
     options: SinkOptions, names: tuple[str, ...], batches: Iterator[pa.RecordBatch]
 ) -> WriterCommitMessage:
@@ -239,6 +256,7 @@ class _Outbox:
         self._transactional = options.transactional
         self._failed = 0
         self._first: KafkaError | None = None
+        self._delivery_timeout = _delivery_timeout(options.kafka)
         self._producer = Producer(_config(options, _task_name()))
         if self._transactional:
             # The same name as an attempt of this task before: that one is fenced by this call.
@@ -318,13 +336,19 @@ class _Outbox:
             )
 
     def _tell(self, call: Callable[[float], Any]) -> None:
-        """A call of a transaction, again while it may."""
+        """A call of a transaction, again while it may, for as long as a record may take."""
+        deadline = time.monotonic() + self._delivery_timeout
         while True:
             try:
                 call(_PATIENCE)
             except KafkaException as error:
                 if not error.args[0].retriable():
                     raise SinkError(f"transaction: {error}") from error
+                if time.monotonic() >= deadline:
+                    raise SinkError(
+                        f"transaction: no success in {self._delivery_timeout:g} s "
+                        f"(kafka.delivery.timeout.ms): {error}"
+                    ) from error
             else:
                 return
 

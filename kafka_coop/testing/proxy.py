@@ -89,7 +89,7 @@ class Proxy(Closeable):
         self._call(change)
 
     def heal(self) -> None:
-        """From now on nothing is in the way, nor will be cut; bytes held back by silence pass on."""
+        """From now on nothing is in the way, and no cut to come. Bytes held back pass on."""
         self.cut_mid_frame(0)
         self.set(Weather())
 

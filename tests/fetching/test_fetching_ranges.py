@@ -111,7 +111,7 @@ def test_offsets_that_are_gone_are_told(real: KafkaCluster, fetcher: RangeFetche
     with pytest.raises(OffsetsGoneError) as raised:
         _read(fetcher, of, 50, 60)
     assert (raised.value.of, raised.value.offset) == (of, 50)
-    assert fetcher.beginning(of, PATIENCE) == 0
+    assert fetcher.extent(of, PATIENCE) == (0, 5)
     assert _read(fetcher, of, 0, 5) == list(range(5))
 
 

@@ -278,7 +278,7 @@ def _pkcs8(key: bytes) -> str:
 
 @pytest.fixture(scope="module")
 def bundle(authority: trustme.CA) -> str:
-    """As large as a system's, and larger than what a pipe holds; the one that counts is the last."""
+    """As large as a system's, larger than what a pipe holds; the last one is who signed."""
     others = [trustme.CA() for _ in range(150)]
     pem = "".join(ca.cert_pem.bytes().decode() for ca in (*others, authority))
     assert len(pem) > 1 << 16

@@ -14,6 +14,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Histogram
 
 import kafka_coop.spark
+from kafka_coop.spark.errors import MembershipError
 from kafka_coop.spark.latency import RebalanceLatency
 from kafka_coop.spark.listening import GroupListener
 from kafka_coop.spark.offsets import Range, SourceOffset
@@ -144,11 +145,15 @@ class Query:
     """Of a source that never answers."""
 
     id = "a query"
-    isActive = True  # noqa: N815  # Spark's name
 
-    def __init__(self, *sources: Any) -> None:
+    def __init__(self, *sources: Any, failed: Exception | None = None) -> None:
         self.lastProgress = SimpleNamespace(sources=sources) if sources else None
         self.stopped = False
+        self.isActive = failed is None
+        self._failed = failed
+
+    def exception(self) -> Exception | None:
+        return self._failed
 
     def stop(self) -> None:
         self.stopped = True
@@ -160,6 +165,20 @@ def test_a_query_that_does_not_end_its_batch_goes_on() -> None:
         kafka_coop.spark.drain(query, SOON)
     assert not query.stopped
     assert not Rendezvous("abc").is_asked()
+
+
+@pytest.mark.parametrize("sources", [[source("a", lag=0)], []], ids=["told", "told nothing"])
+def test_a_query_that_failed_has_not_been_drained(sources: list[Any]) -> None:
+    query = Query(*sources, failed=RuntimeError("out of memory"))
+    with pytest.raises(MembershipError, match=r"a query failed before it was drained.*memory"):
+        kafka_coop.spark.drain(query, SOON)
+
+
+def test_a_query_that_has_ended_by_itself_has_left() -> None:
+    query = Query(source("a", lag=0))
+    query.isActive = False
+    kafka_coop.spark.drain(query, SOON)
+    assert query.stopped
 
 
 def test_a_query_that_tells_nothing_goes_on() -> None:

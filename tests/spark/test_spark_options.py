@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -99,7 +100,37 @@ def without(options: dict[str, str], *names: str) -> dict[str, str]:
             "staticMembership",
             "contradicts",
         ),
+        (
+            stream_options,
+            STREAM | {"staticMembership": "true", "kafka.coop.watchdog": "true"},
+            "staticMembership",
+            "contradicts kafka.coop.watchdog",
+        ),
         (stream_options, ASSIGN | {"staticMembership": "true"}, "staticMembership", "no group"),
+        (
+            stream_options,
+            STREAM | {"startingOffsets": '{"a":{"0":9223372036854775808}}'},
+            "startingOffsets",
+            "to 9223372036854775807, got 9223372036854775808",
+        ),
+        (
+            stream_options,
+            STREAM | {"startingOffsets": '{"a":{"2147483648":0}}'},
+            "startingOffsets",
+            "'2147483648' is no partition of a",
+        ),
+        (
+            stream_options,
+            STREAM | {"startingOffsets": '{"a":{"%s":0}}' % ("9" * 5000)},
+            "startingOffsets",
+            "is no partition of a",
+        ),
+        (
+            stream_options,
+            without(STREAM, "subscribe") | {"subscribePattern": "a(?i)b"},
+            "subscribePattern",
+            "no regular expression",
+        ),
         (
             stream_options,
             ASSIGN | {"kafka.group.instance.id": "i"},
@@ -361,3 +392,13 @@ def test_durations_are_read_as_spark_does(text: str, expected: timedelta) -> Non
 def test_a_pattern_matches_whole_names_as_in_java() -> None:
     options = stream_options(without(STREAM, "subscribe") | {"subscribePattern": "a|b.*"})
     assert options.pattern == "^(?:a|b.*)$"
+
+
+@pytest.mark.parametrize(
+    ("topic", "matches"), [("ORDERS", True), ("Returns", True), ("orders-2", False)]
+)
+def test_flags_may_stand_in_front_of_a_pattern_as_in_java(topic: str, matches: bool) -> None:
+    given = {"subscribePattern": "(?i)orders|returns"}
+    pattern = stream_options(without(STREAM, "subscribe") | given).pattern
+    assert pattern is not None
+    assert bool(re.match(pattern, topic)) == matches

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from datetime import timedelta
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from kafka_coop.fetching.ranges import NoProgressError, OffsetsGoneError
 from kafka_coop.spark import reading
+from kafka_coop.spark.errors import MembershipError
 from kafka_coop.spark.offsets import Range
 from kafka_coop.spark.options import ReadOptions, batch_options
 from kafka_coop.spark.reading import RangeTask, read_task
@@ -98,6 +101,70 @@ def test_other_options_have_another_consumer(fetchers: list[Fetcher]) -> None:
     run(0)
     run(0, changed)
     assert [made.config.get("isolation.level") for made in fetchers] == [None, "read_uncommitted"]
+
+
+TOLERANT = dataclasses.replace(OPTIONS, fail_on_data_loss=False)
+"""With failOnDataLoss=false."""
+
+AWAY = KafkaException(KafkaError(KafkaError._TRANSPORT))
+DELETED = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+
+
+def reads(
+    monkeypatch: pytest.MonkeyPatch, raised: Exception, extent: tuple[int, int] | Exception
+) -> None:
+    """What comes of reading offset 5, and of the question what there is, the next time."""
+
+    def read(*_: Any, **__: Any) -> Iterator[list[Message]]:
+        monkeypatch.setattr(Fetcher, "read", lambda *_, **__: iter(()))
+        raise raised
+
+    def answer(*_: Any) -> tuple[int, int]:
+        if isinstance(extent, Exception):
+            raise extent
+        return extent
+
+    monkeypatch.setattr(Fetcher, "read", read)
+    monkeypatch.setattr(Fetcher, "extent", answer, raising=False)
+
+
+GONE = OffsetsGoneError(TopicPartition("a", 0), 0)
+NOTHING_CAME = NoProgressError("no record")
+
+
+@pytest.mark.parametrize(
+    ("raised", "extent"), [(GONE, (0, 0)), (GONE, DELETED), (NOTHING_CAME, (0, 0))]
+)
+@pytest.mark.usefixtures("fetchers")
+def test_what_is_gone_may_be_skipped(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    raised: Exception,
+    extent: tuple[int, int] | Exception,
+) -> None:
+    reads(monkeypatch, raised, extent)
+    run(0, TOLERANT)
+    assert "gone and skipped" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("raised", "extent", "told"),
+    [
+        (GONE, AWAY, KafkaException),
+        (NOTHING_CAME, AWAY, MembershipError),
+        (NOTHING_CAME, (0, 1), MembershipError),
+    ],
+)
+@pytest.mark.usefixtures("fetchers")
+def test_what_may_be_there_is_not_skipped(
+    monkeypatch: pytest.MonkeyPatch,
+    raised: Exception,
+    extent: tuple[int, int] | Exception,
+    told: type[Exception],
+) -> None:
+    reads(monkeypatch, raised, extent)
+    with pytest.raises(told):
+        run(0, TOLERANT)
 
 
 def test_of_seventeen_consumers_the_one_idle_longest_is_closed(fetchers: list[Fetcher]) -> None:

@@ -20,7 +20,7 @@ from unittest.mock import Mock
 
 import confluent_kafka
 import pytest
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from spark_stand_in import serve
@@ -186,6 +186,22 @@ def test_limits_count_but_not_for_once(box: Box) -> None:
     box.produce(10)
     assert sum(span.size for span in ranges(batch(session, {})).values()) == 4
     assert sum(span.size for span in ranges(session.latest({}, limited=False)).values()) == 20
+
+
+def test_once_does_not_end_well_where_what_there_is_cant_be_had(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked once: the run would be over, and have read nothing."""
+
+    def away(*_: Any, **__: Any) -> Any:
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    session = box.session()
+    box.produce(3)
+    monkeypatch.setattr(session._logs, "ends", away)
+    assert session.latest({}, limited=True) == {}, "the next trigger asks again"
+    with pytest.raises(KafkaException):
+        session.latest({}, limited=False)
 
 
 def test_whose_session_may_be_over_plans_no_batch(

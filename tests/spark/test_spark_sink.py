@@ -158,11 +158,11 @@ def committed(options: SinkOptions) -> list[bytes | None]:
     return [message.value() for message in messages(options)]
 
 
-def messages(options: SinkOptions) -> list[Message]:
+def messages(options: SinkOptions, partition: int = 0) -> list[Message]:
     config = {**options.kafka, "group.id": "reader", "isolation.level": "read_committed"}
     config.pop("transactional.id", None)
     consumer = Consumer({**config, "enable.partition.eof": True})
-    consumer.assign([TopicPartition(options.topic or "", 0, 0)])
+    consumer.assign([TopicPartition(options.topic or "", partition, 0)])
     seen = []
     try:
         while (message := consumer.poll(30)) is not None and message.error() is None:
@@ -317,6 +317,47 @@ def test_the_option_topic_goes_before_the_column(embedded: EmbeddedKafka) -> Non
     options = embedded_sink(embedded, topic="a")
     write_task(options, *columns(topic=pa.array(["b", None])))
     assert committed(options) == [b"1", b"2"]
+
+
+MURMUR2 = {
+    b"21": -973932308,
+    b"foobar": -790332482,
+    b"a-little-bit-long-string": -985981536,
+    b"a-little-bit-longer-string": -1486304829,
+    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    b"abc": 479470107,
+}
+"""What Java's own test of it expects (org.apache.kafka.common.utils.UtilsTest)."""
+
+
+def test_a_key_goes_where_javas_producer_would_send_it(embedded: EmbeddedKafka) -> None:
+    """And the built-in sink."""
+    embedded.create_topic("a", partitions=5)
+    options = embedded_sink(embedded, topic="a")
+    keys = pa.array(MURMUR2, pa.binary())
+    table = pa.RecordBatch.from_arrays([keys, keys], ["key", "value"])
+    write_task(options, ("key", "value"), iter([table]))
+    for partition in range(5):
+        expected = [key for key, h in MURMUR2.items() if (h & 0x7FFFFFFF) % 5 == partition]
+        assert [m.value() for m in messages(options, partition)] == expected
+
+
+def test_a_transaction_is_not_waited_for_longer_than_a_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No broker answers there: with Spark's retries it would hang for good."""
+    monkeypatch.setattr(sink, "_PATIENCE", 0.1)
+    given = {
+        "kafka.bootstrap.servers": "127.0.0.1:9",
+        "topic": "a",
+        "transactional": "true",
+        "kafka.transactional.id": "t",
+        "kafka.delivery.timeout.ms": "300",
+        "kafka.transaction.timeout.ms": "1000",
+        "kafka.log_level": "0",
+    }
+    with pytest.raises(SinkError, match=r"in 0\.3 s \(kafka\.delivery\.timeout\.ms\)"):
+        write_task(sink_options(given), ("value",), iter([rows(b"1")]))
 
 
 def test_nothing_of_a_failed_task_is_left_in_its_worker(
