@@ -24,16 +24,16 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from benchmarks.spark import comparing, memory, scaling
+from benchmarks.spark.broker import broker
 from benchmarks.spark.contestants import Contestant, builtin, ours
 from benchmarks.spark.filling import fill
-from kafka_coop.testing.local import LocalKafka
 
 _RECORDS = {"compare": 2_000_000, "memory": 10_000_000, "scaling": 1_000_000}
 
 
 def compare(options: argparse.Namespace, contestants: list[Contestant]) -> bool:
     found = []
-    with LocalKafka() as kafka:
+    with broker() as kafka:
         servers = kafka.bootstrap_servers
         kafka.create_topic("bench", partitions=options.partitions)
         kafka.create_topic("quiet", partitions=options.partitions)
@@ -47,7 +47,7 @@ def compare(options: argparse.Namespace, contestants: list[Contestant]) -> bool:
 
 
 def take_memory(options: argparse.Namespace, contestants: list[Contestant]) -> bool:
-    with LocalKafka() as kafka:
+    with broker() as kafka:
         kafka.create_topic("bench", partitions=options.partitions)
         fill(kafka.bootstrap_servers, "bench", options.records, options.partitions)
         args = (kafka.bootstrap_servers, "bench", options.records, options.partitions)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from benchmarks.spark.broker import broker
 from benchmarks.spark.contestants import Contestant, in_turns
 from benchmarks.spark.filling import fill
-from kafka_coop.testing.local import LocalKafka
 
 PARTITIONS = (1, 2, 4, 8)
 
@@ -27,7 +27,7 @@ class Point:
 
 def run(contestants: Sequence[Contestant], records: int, rounds: int) -> Iterator[Point]:
     """``local[1]`` to ``local[all cores]``, each with topics of the same number of records."""
-    with LocalKafka() as kafka:
+    with broker() as kafka:
         servers = kafka.bootstrap_servers
         for partitions in PARTITIONS:
             topic = f"bench-{partitions}"

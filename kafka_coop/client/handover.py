@@ -48,7 +48,7 @@ class Handover:
     Attributes:
         callbacks: What the user is told with; None before the first `subscribe`.
         calling: Which callback is running: assigned, revoked, lost; None outside of them.
-        told: The last failure of the membership itself that was raised, no callback's.
+        told: The failure of the membership itself, no callback's, that `attend` has raised.
     """
 
     def __init__(
@@ -74,6 +74,7 @@ class Handover:
             Exception: The first that a callback of a step raised, after the whole step; what
                 is left in the mailbox waits for the next call.
         """
+        self.told = None  # it holds on to the frames that it went through
         while (item := self._backend.mailbox.take()) is not None:
             match item:
                 case Step():

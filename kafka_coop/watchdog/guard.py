@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import pickle
@@ -156,7 +155,9 @@ def _make_room(pipe: int, size: int) -> None:
 
     A pipe holds 64 KiB. Where it can't be made larger, the first write waits for its reader.
     """
-    if size > _USUAL_ROOM and hasattr(fcntl, "F_SETPIPE_SZ"):
+    if size > _USUAL_ROOM and sys.platform == "linux":
+        import fcntl  # noqa: PLC0415  # not everywhere
+
         with contextlib.suppress(OSError):
             fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 2 * size)
 
