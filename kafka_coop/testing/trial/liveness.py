@@ -28,10 +28,11 @@ MACHINE: Final = timedelta(seconds=5)
 """What a machine may add that runs all of it at once: a JVM that starts takes a core for seconds,
 and a round ends with its slowest member. A broker that died is missed after 3 s besides."""
 
-RECONNECT: Final = timedelta(seconds=10)
-"""librdkafka's reconnect.backoff.max.ms. It doubles its wait with each refused connection, and
-begins anew only 10 s after the last attempt, however well that went: after two faults of one broker
-a member may come back to it, and its records, so much later than the network does."""
+RECONNECT: Final = timedelta(seconds=2)
+"""reconnect.backoff.max.ms, a second unless the user says otherwise, and what librdkafka adds by
+chance. It doubles its wait with each refused connection, and begins anew only 10 s after the last
+attempt, however well that went: after two faults of one broker a member may come back to it, and
+its records, so much later than the network does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

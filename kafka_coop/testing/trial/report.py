@@ -43,9 +43,10 @@ together, which are outside of what is tested:
   The {machine:g} s are for a machine that runs all of it at once, and for a broker's crash, which
   others miss after 3 s;
 - **silent for too long**: nobody processed a record of a partition for longer than that and
-  {reconnect:g} s more: librdkafka's reconnect.backoff.max.ms, which it may wait before it goes back
-  to a broker that has refused it again and again. With transactions both may last {busy:g} s
-  longer: so long may a member be busy with one, librdkafka's hangs among them (librdkafka#5456);
+  {reconnect:g} s more: reconnect.backoff.max.ms, and what librdkafka adds to it by chance, which
+  it may wait before it goes back to a broker that has refused it again and again. With
+  transactions both may last {busy:g} s longer: so long may a member be busy with one, librdkafka's
+  hangs among them (librdkafka#5456);
 - **wrong offsets**: after all have closed in order, the group's committed offset of a partition is
   beyond what was processed, or is not the partition's end.
 
