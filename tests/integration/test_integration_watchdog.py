@@ -201,7 +201,9 @@ def test_closing_ends_it_and_leaves_no_zombie(embedded: EmbeddedKafka) -> None:
 def test_one_that_dies_is_replaced_with_the_next_rebalance(embedded: EmbeddedKafka) -> None:
     topic = unique("t")
     embedded.create_topic(topic)
-    member = Member(embedded, unique("g"), topic, **WATCHED)
+    member = Member(
+        embedded, unique("g"), topic, coop_watchdog=True
+    )  # the mock's rounds take a session
     with members(member):
         shared(topic, 1, member)
         first = pid_of_watchdog(member)
