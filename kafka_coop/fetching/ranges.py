@@ -31,8 +31,8 @@ _AT_ONCE = 2_000
 _SLICE = 0.25
 """Seconds of one wait inside librdkafka, which only a message ends: signals are handled after."""
 
-_ASK = 10.0
-"""Seconds for one question for a log's first and last offsets."""
+_ASK = timedelta(seconds=10)
+"""For one question for a log's first and last offsets."""
 
 _EOF: int = KafkaError._PARTITION_EOF  # noqa: SLF001  # the names of confluent's public constants
 _GONE: frozenset[int] = frozenset(
@@ -155,13 +155,12 @@ class RangeFetcher:
             OffsetsGoneError: The log does not have the offset.
         """
         self._of = None  # nothing of this assignment is to be used again
-        native = confluent_kafka.TopicPartition(*of)
         believed = time.monotonic() + self._doubt
         with contextlib.suppress(KafkaException):  # not known: tried again, while there is time
-            low, high = self._consumer.get_watermark_offsets(native, _ASK)
+            low, high = self.extent(of, _ASK)
             while high < offset and time.monotonic() < believed:
                 time.sleep(_SLICE)
-                low, high = self._consumer.get_watermark_offsets(native, _ASK)
+                low, high = self.extent(of, _ASK)
             if not low <= offset <= high:
                 raise OffsetsGoneError(of, offset)
         self._assign(of, offset)

@@ -66,7 +66,7 @@ def flag(option: str, text: str) -> bool:
     raise OptionError(option, f"{text!r} is neither true nor false")
 
 
-def integer(option: str, text: str, *, least: int = 1, most: int = 2**63 - 1) -> int:
+def integer(option: str, text: str, *, least: int = 1, most: int = _LARGEST) -> int:
     """A whole number between two bounds."""
     try:
         number = int(text.strip())

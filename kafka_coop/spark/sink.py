@@ -52,8 +52,6 @@ _DEFAULTS: Final = {
 the built-in sink, would send it: topics that are joined by key stay so."""
 
 _DELIVERY_TIMEOUTS: Final = ("delivery.timeout.ms", "message.timeout.ms")
-_DELIVERY_TIMEOUT: Final = 300_000.0
-"""librdkafka's default, in ms."""
 
 _PATIENCE: Final = 60.0
 """Seconds for one call of a transaction; the messages' own is ``delivery.timeout.ms``."""
@@ -224,8 +222,8 @@ def _config(options: SinkOptions, task: str) -> dict[str, Any]:
 
 def _delivery_timeout(kafka: Mapping[str, str]) -> float:
     """In seconds."""
-    given = next((kafka[name] for name in _DELIVERY_TIMEOUTS if name in kafka), _DELIVERY_TIMEOUT)
-    return float(given) / 1000
+    given = next((kafka[name] for name in _DELIVERY_TIMEOUTS if name in kafka), None)
+    return float(given or KNOWN["message.timeout.ms"].default or 0) / 1000
 
 
 def write_task(

@@ -201,9 +201,8 @@ def test_closing_ends_it_and_leaves_no_zombie(embedded: EmbeddedKafka) -> None:
 def test_one_that_dies_is_replaced_with_the_next_rebalance(embedded: EmbeddedKafka) -> None:
     topic = unique("t")
     embedded.create_topic(topic)
-    member = Member(
-        embedded, unique("g"), topic, coop_watchdog=True
-    )  # the mock's rounds take a session
+    # Not as long a session as the others': a round of the mock's takes one.
+    member = Member(embedded, unique("g"), topic, coop_watchdog=True)
     with members(member):
         shared(topic, 1, member)
         first = pid_of_watchdog(member)

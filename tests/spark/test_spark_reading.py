@@ -113,7 +113,7 @@ DELETED = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
 def reads(
     monkeypatch: pytest.MonkeyPatch, raised: Exception, extent: tuple[int, int] | Exception
 ) -> None:
-    """What comes of reading offset 5, and of the question what there is, the next time."""
+    """What comes of reading, the first time, and of the question what there is."""
 
     def read(*_: Any, **__: Any) -> Iterator[list[Message]]:
         monkeypatch.setattr(Fetcher, "read", lambda *_, **__: iter(()))
