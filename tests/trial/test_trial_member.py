@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -41,6 +42,24 @@ def test_a_member_leaves_at_once_or_is_relieved_in_a_round(tmp_path: Path, drain
         assert (given_up[-1] > before) == drain
         assert crew.events("a")[-1].kind == "X"
         crew.close("b")
+
+
+@pytest.mark.timeout(240)
+def test_an_error_tells_what_the_members_were_at(tmp_path: Path) -> None:
+    topic = f"asked-{time.time_ns()}"
+    error = TimeoutError()
+    with EmbeddedKafka() as kafka:
+        kafka.create_topic(topic, partitions=2)
+        with (
+            suppress(TimeoutError),
+            Crew(kafka.bootstrap_servers, topic, topic, tmp_path, SHORT) as crew,
+        ):
+            crew.start("a", "ours")
+            wait_until(lambda: crew.owned("a") == {0, 1}, "a has all", PATIENCE)
+            raise error
+    (note,) = error.__notes__
+    assert note.startswith("a owned {0, 1}: ")
+    assert "member.py" in note, "where its threads were"
 
 
 def test_a_transaction_that_hangs_ends_its_process() -> None:

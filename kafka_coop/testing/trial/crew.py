@@ -39,7 +39,8 @@ _WORDS: Final = 4000
 class Crew:
     """Members of one group. Leaving its ``with`` block ends them all.
 
-    Not for several threads at once.
+    Where an error is why, it is told what each one owned, was at, and had last said. Not for
+    several threads at once.
 
     Args:
         bootstrap: The brokers, or what stands before them.
@@ -83,6 +84,10 @@ class Crew:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if isinstance(error, Exception):
+            for name in self.running:
+                self.ask_what_it_does(name)
+                error.add_note(f"{name} owned {self.owned(name)}: {self.last_words(name)}")
         for process in self._processes.values():
             if process.poll() is None:
                 process.kill()
