@@ -1,10 +1,11 @@
 """Our source and Spark's built-in Kafka source, in one run, on one real Kafka.
 
-    python -m benchmarks.spark [--records 2000000] [--partitions 4] [--only all limited]
+    python -m benchmarks.spark [--records 2000000] [--partitions 4 16 64] [--only all limited]
     python -m benchmarks.spark memory [--records 10000000]
     python -m benchmarks.spark scaling [--records 1000000]
 
-The first form takes turns, ours, theirs, ours, theirs, and counts the median of the pairs' ratios.
+The first form takes turns, ours, theirs, ours, theirs, and counts the median of the pairs' ratios,
+for a topic of each of these numbers of partitions.
 The second reads a fifth of a topic and all of it, in an executor that is a process of its own, and
 tells what the driver, the reader beside it, the executor and its workers took at most. The third
 goes through numbers of cores and of partitions. Each writes a table to the folder, the third a plot
@@ -25,7 +26,7 @@ from pathlib import Path
 
 from benchmarks.spark import comparing, memory, scaling
 from benchmarks.spark.broker import broker
-from benchmarks.spark.contestants import Contestant, builtin, ours
+from benchmarks.spark.contestants import Contestant, builtin, in_turns, ours
 from benchmarks.spark.filling import fill
 
 _RECORDS = {"compare": 2_000_000, "memory": 10_000_000, "scaling": 1_000_000}
@@ -35,12 +36,15 @@ def compare(options: argparse.Namespace, contestants: list[Contestant]) -> bool:
     found = []
     with broker() as kafka:
         servers = kafka.bootstrap_servers
-        kafka.create_topic("bench", partitions=options.partitions)
-        kafka.create_topic("quiet", partitions=options.partitions)
-        fill(servers, "bench", options.records, options.partitions)
-        for what in options.only:
-            topic = "bench" if what in ("all", "limited") else "quiet"
-            found.append(comparing.take(what, contestants, options.rounds, servers, topic))
+        for partitions in options.partitions:
+            topics = {False: f"quiet-{partitions}", True: f"bench-{partitions}"}
+            for topic in topics.values():
+                kafka.create_topic(topic, partitions=partitions)
+            fill(servers, topics[True], options.records, partitions)
+            for what in options.only:
+                topic = topics[what in comparing.OF_RECORDS]
+                taken = in_turns(what, contestants, options.rounds, servers, topic)
+                found.append(comparing.Rounds(what=what, partitions=partitions, taken=taken))
     text = f"{options.records:,} records, {options.rounds} rounds. {comparing.versions(found)}"
     publish([text, "", *comparing.table(found)], options.out / "spark.md")
     return comparing.all_met(found)
@@ -48,9 +52,10 @@ def compare(options: argparse.Namespace, contestants: list[Contestant]) -> bool:
 
 def take_memory(options: argparse.Namespace, contestants: list[Contestant]) -> bool:
     with broker() as kafka:
-        kafka.create_topic("bench", partitions=options.partitions)
-        fill(kafka.bootstrap_servers, "bench", options.records, options.partitions)
-        args = (kafka.bootstrap_servers, "bench", options.records, options.partitions)
+        (partitions,) = options.partitions
+        kafka.create_topic("bench", partitions=partitions)
+        fill(kafka.bootstrap_servers, "bench", options.records, partitions)
+        args = (kafka.bootstrap_servers, "bench", options.records, partitions)
         taken = list(memory.run(contestants, *args))
     text = (
         "MB, the largest sums seen, shared pages divided among those who share them (PSS). The "
@@ -86,7 +91,7 @@ def main() -> int:
     )
     parser.add_argument("what", nargs="?", choices=_RECORDS, default="compare")
     parser.add_argument("--records", type=int, help=f"{_RECORDS}")
-    parser.add_argument("--partitions", type=int, default=4)
+    parser.add_argument("--partitions", type=int, nargs="+", default=[4])
     parser.add_argument("--only", nargs="+", choices=comparing.WHAT, default=comparing.WHAT)
     parser.add_argument("--rounds", type=int, default=3, help="turns each source gets")
     parser.add_argument("--python", type=Path, help="one with another PySpark, for ours")

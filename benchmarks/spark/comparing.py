@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from benchmarks.spark.contestants import Contestant, in_turns
-
-WHAT = ("all", "limited", "latency", "idle")
+OF_RECORDS = ("all", "limited")
+WHAT = (*OF_RECORDS, "latency", "idle")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,24 +46,29 @@ FIGURES: Mapping[str, Mapping[str, Goal | None]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds:
-    """Of one measurement: pairs that were taken one after the other, or ours alone."""
+    """Of one measurement: pairs that were taken one after the other, or ours alone.
+
+    Attributes:
+        partitions: The topic's.
+        taken: What each source measured, ours first, round by round.
+    """
 
     what: str
-    ours: Sequence[Mapping[str, Any]]
-    theirs: Sequence[Mapping[str, Any]]
+    partitions: int
+    taken: Sequence[Sequence[Mapping[str, Any]]]
+
+    @property
+    def ours(self) -> Sequence[Mapping[str, Any]]:
+        return self.taken[0]
+
+    @property
+    def theirs(self) -> Sequence[Mapping[str, Any]]:
+        return self.taken[1] if len(self.taken) > 1 else ()
 
     def ratios(self, figure: str) -> list[float]:
         """Ours to theirs, pair by pair: a busy minute of the machine is in both."""
         pairs = zip(self.ours, self.theirs, strict=bool(self.theirs))
         return [a[figure] / b[figure] for a, b in pairs if b[figure]]
-
-
-def take(
-    what: str, contestants: Sequence[Contestant], rounds: int, servers: str, topic: str
-) -> Rounds:
-    """One measurement, in turns."""
-    ours, *others = in_turns(what, contestants, rounds, servers, topic)
-    return Rounds(what=what, ours=ours, theirs=others[0] if others else [])
 
 
 def versions(rounds: Sequence[Rounds]) -> str:
@@ -77,8 +81,10 @@ def versions(rounds: Sequence[Rounds]) -> str:
 
 def table(rounds: Sequence[Rounds]) -> Iterator[str]:
     """Markdown: medians, and the median of the pairs' ratios with the least and the most."""
-    yield "| | figure | ours | built-in | ours to built-in: median (least, most) | goal | |"
-    yield "|---|---|---|---|---|---|---|"
+    heads = ["", "partitions", "figure", "ours", "built-in"]
+    heads += ["ours to built-in: median (least, most)", "goal", ""]
+    yield f"| {' | '.join(heads)} |"
+    yield "|---|---|---|---|---|---|---|---|"
     for one in rounds:
         for figure, goal in FIGURES[one.what].items():
             ours = median(run[figure] for run in one.ours)
@@ -88,7 +94,16 @@ def table(rounds: Sequence[Rounds]) -> Iterator[str]:
             shown = f"{ratio:.2f} ({min(ratios):.2f}, {max(ratios):.2f})" if ratio else ""
             met = None if goal is None else goal.is_met(ours, ratio)
             verdict = {None: "", True: "met", False: "missed"}[met]
-            cells = [one.what, figure, _number(ours), theirs, shown, str(goal or ""), verdict]
+            cells = [
+                one.what,
+                str(one.partitions),
+                figure,
+                _number(ours),
+                theirs,
+                shown,
+                str(goal or ""),
+                verdict,
+            ]
             yield f"| {' | '.join(cells)} |"
 
 

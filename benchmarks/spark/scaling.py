@@ -12,7 +12,7 @@ from benchmarks.spark.broker import broker
 from benchmarks.spark.contestants import Contestant, in_turns
 from benchmarks.spark.filling import fill
 
-PARTITIONS = (1, 2, 4, 8)
+PARTITIONS = (1, 2, 4, 8, 16, 64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

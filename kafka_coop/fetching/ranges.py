@@ -1,4 +1,4 @@
-"""One partition's records from one offset up to another: librdkafka assigned by hand.
+"""Partitions' records from one offset up to another: librdkafka assigned by hand.
 
 For tasks that read ranges which somebody else planned. What librdkafka has prefetched beyond a
 range's end is kept: the next range mostly begins there.
@@ -10,12 +10,13 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
+from itertools import groupby
 from typing import Any
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from kafka_coop.fetching.native import position_at
+from kafka_coop.fetching.native import native_partitions, position_at
 from kafka_coop.types import TopicPartition
 
 _NEEDED = {
@@ -27,6 +28,10 @@ _NEEDED = {
 
 _AT_ONCE = 2_000
 """Messages of one `consume`. More are slower: they no longer fit the processor's second cache."""
+
+_AHEAD = 20_000
+"""Messages of a partition that are kept beyond its range's end while others' ranges are read. With
+more it is fetched no further, and what was kept is fetched anew when its next range is read."""
 
 _SLICE = 0.25
 """Seconds of one wait inside librdkafka, which only a message ends: signals are handled after."""
@@ -58,7 +63,20 @@ class OffsetsGoneError(Exception):
 
 
 class NoProgressError(Exception):
-    """Nothing came in time."""
+    """Nothing came in time.
+
+    Attributes:
+        waited_for: The next offset of each partition whose range is not read to its end.
+    """
+
+    def __init__(self, waited_for: Mapping[TopicPartition, int], patience: timedelta) -> None:
+        of, offset = next(iter(waited_for.items()))
+        others = f", nor of {len(waited_for) - 1} other partitions," if len(waited_for) > 1 else ""
+        super().__init__(
+            f"no record of {of.topic}:{of.partition} at offset {offset}{others} came in "
+            f"{patience.total_seconds():g} s"
+        )
+        self.waited_for = waited_for
 
 
 class RangeFetcher:
@@ -78,63 +96,63 @@ class RangeFetcher:
     def __init__(self, config: Mapping[str, Any], *, doubt: timedelta) -> None:
         self._doubt = doubt.total_seconds()
         self._consumer = confluent_kafka.Consumer({**config, **_NEEDED})
-        self._of: TopicPartition | None = None
-        self._next = -1
-        self._ahead: list[Message] = []
+        self._next: dict[TopicPartition, int] = {}  # of what librdkafka fetches
+        self._kept: dict[TopicPartition, list[Message]] = {}  # what it gave, not read yet
 
     def stands_at(self, of: TopicPartition, offset: int) -> bool:
         """Whether reading on from there needs no new fetch."""
-        return self._of == of and self._next == offset
+        return self._next.get(of) == offset
 
-    def go_to(self, of: TopicPartition, offset: int) -> None:
-        """Begins to fetch from there, unless it stands there: what comes is there to be read soon.
+    def go_to(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Begins to fetch from there, and nothing else; what stands there goes on.
 
         Raises:
             KafkaException: librdkafka refuses.
         """
-        if not self.stands_at(of, offset):
-            self._assign(of, offset)
+        self._let_go([of for of, offset in self._next.items() if starts.get(of) != offset])
+        self._fetch_from({of: offset for of, offset in starts.items() if of not in self._next})
 
     def read(
-        self, of: TopicPartition, start: int, stop: int, *, patience: timedelta
-    ) -> Iterator[list[Message]]:
-        """Reads the records in [start, stop), in order.
+        self, ranges: Mapping[TopicPartition, range], *, patience: timedelta
+    ) -> Iterator[tuple[TopicPartition, list[Message]]]:
+        """Reads ranges of partitions at the same time: each one's records in order.
 
         Offsets may have no record: compaction removes them, and transactions end with markers
-        that are not delivered. So the range ends when a record at or beyond ``stop`` comes, or
+        that are not delivered. So a range ends when a record at or beyond its end comes, or
         librdkafka reports the end of the log there, not when enough records came.
 
         Args:
-            of: The partition.
-            start: The first offset.
-            stop: The offset after the last.
+            ranges: Of each partition, from its first offset up to the one after its last.
             patience: How long to wait without any progress.
 
         Yields:
-            Records, never none.
+            Records of one partition, never none.
 
         Raises:
-            OffsetsGoneError: The next offset does not exist any more. Reading may be taken up
-                again elsewhere.
+            OffsetsGoneError: A partition's next offset does not exist any more. Reading may be
+                taken up again elsewhere, and for the others where they are.
             NoProgressError: Nothing came in time.
-            KafkaException: librdkafka failed, or the partition did.
+            KafkaException: librdkafka failed, or a partition did.
         """
-        self.go_to(of, start)
+        ranges = {of: span for of, span in ranges.items() if span}
+        self.go_to({of: span.start for of, span in ranges.items()})
+        stops = {of: span.stop for of, span in ranges.items()}
         deadline = time.monotonic() + patience.total_seconds()
-        while self._next < stop:
-            messages = self._ahead or self._fetch(stop)
-            self._ahead = []
-            before = self._next
-            records = self._take(messages, stop)
-            if records:
-                yield records  # for as long as it takes
-            if self._next > before:
-                deadline = time.monotonic() + patience.total_seconds()
-            elif time.monotonic() >= deadline:
-                raise NoProgressError(
-                    f"no record of {of.topic}:{of.partition} at offset {self._next} came in "
-                    f"{patience.total_seconds():g} s"
-                )
+        while stops:
+            if not (ready := [of for of in stops if of in self._kept]):
+                self._sort(self._fetch(stops))
+                self._forget_what_is_too_far_ahead(stops)
+                ready = [of for of in stops if of in self._kept]
+            for of in ready:
+                before = self._next[of]
+                if records := self._take(of, self._kept.pop(of), stops[of]):
+                    yield of, records  # for as long as it takes
+                if self._next[of] > before:
+                    deadline = time.monotonic() + patience.total_seconds()
+                if self._next[of] >= stops[of]:
+                    del stops[of]
+            if stops and time.monotonic() >= deadline:
+                raise NoProgressError({of: self._next[of] for of in stops}, patience)
 
     def extent(self, of: TopicPartition, timeout: timedelta) -> tuple[int, int]:
         """The first offset of the log, and the one after its last.
@@ -146,7 +164,25 @@ class RangeFetcher:
         low, high = self._consumer.get_watermark_offsets(native, timeout.total_seconds())
         return low, high
 
-    def _begin_anew(self, of: TopicPartition, offset: int) -> None:
+    def close(self) -> None:
+        """Ends the consumer and frees what it holds."""
+        self._consumer.close()
+
+    def _let_go(self, partitions: list[TopicPartition]) -> None:
+        for of in partitions:
+            del self._next[of]
+            self._kept.pop(of, None)
+        if partitions:
+            self._consumer.incremental_unassign(native_partitions(partitions))
+
+    def _fetch_from(self, starts: Mapping[TopicPartition, int]) -> None:
+        if starts:
+            self._consumer.incremental_assign(
+                [confluent_kafka.TopicPartition(*of, at) for of, at in starts.items()]
+            )
+            self._next |= starts
+
+    def _begin_anew(self, of: TopicPartition) -> None:
         """Librdkafka would reset the position. It does so for other reasons, too.
 
         For instance where the leader's epoch can't be validated in time. So: ask.
@@ -154,7 +190,8 @@ class RangeFetcher:
         Raises:
             OffsetsGoneError: The log does not have the offset.
         """
-        self._of = None  # nothing of this assignment is to be used again
+        offset = self._next[of]
+        self._let_go([of])  # nothing of this assignment is to be used again
         believed = time.monotonic() + self._doubt
         with contextlib.suppress(KafkaException):  # not known: tried again, while there is time
             low, high = self.extent(of, _ASK)
@@ -163,66 +200,89 @@ class RangeFetcher:
                 low, high = self.extent(of, _ASK)
             if not low <= offset <= high:
                 raise OffsetsGoneError(of, offset)
-        self._assign(of, offset)
+        self._fetch_from({of: offset})
 
-    def close(self) -> None:
-        """Ends the consumer and frees what it holds."""
-        self._consumer.close()
-
-    def _assign(self, of: TopicPartition, offset: int) -> None:
-        native = confluent_kafka.TopicPartition(of.topic, of.partition, offset)
-        self._of, self._next, self._ahead = None, -1, []  # should the next line raise
-        self._consumer.assign([native])
-        self._of, self._next = of, offset
-
-    def _fetch(self, stop: int) -> list[Message]:
+    def _fetch(self, stops: Mapping[TopicPartition, int]) -> list[Message]:
         """What is there; if nothing is, what comes first."""
-        wanted = min(_AT_ONCE, stop - self._next)
-        if got := self._consumer.consume(wanted, 0.0):
+        most = _AT_ONCE
+        if len(self._next) == 1:
+            most = min(most, *(stop - self._next[of] for of, stop in stops.items()))
+        if got := self._consumer.consume(most, 0.0):
             return got
         one = self._consumer.poll(_SLICE)
         return [] if one is None else [one]
 
-    def _take(self, messages: list[Message], stop: int) -> list[Message]:
+    def _sort(self, messages: list[Message]) -> None:
+        """Keeps them by partition."""
+        if len(self._next) == 1:
+            self._keep(next(iter(self._next)), messages)
+            return
+        for of, some in _runs(messages):
+            if of in self._next:
+                self._keep(of, some)
+            else:  # the client's own, of no partition
+                for message in some:
+                    self._meet(None, message)
+
+    def _keep(self, of: TopicPartition, messages: list[Message]) -> None:
+        if kept := self._kept.get(of):
+            kept += messages
+        elif messages:
+            self._kept[of] = messages
+
+    def _forget_what_is_too_far_ahead(self, stops: Mapping[TopicPartition, int]) -> None:
+        self._let_go(
+            [of for of, kept in self._kept.items() if of not in stops and len(kept) > _AHEAD]
+        )
+
+    def _take(self, of: TopicPartition, messages: list[Message], stop: int) -> list[Message]:
         """The records of the range; moves on, and keeps what lies beyond."""
         # Mostly there is none, and any() tells so in a quarter of the time.
         if any(map(Message.error, messages)):
             # By identity: a KafkaError compared with None raises.
             errors = enumerate(map(Message.error, messages))
             first = next(n for n, error in errors if error is not None)
-            return self._take_until_error(messages, first, stop)
-        if not messages:
-            return messages
+            return self._take_until_error(of, messages, first, stop)
         last = position_at(messages[-1])
-        self._next = last + 1
+        self._next[of] = last + 1
         if last < stop:
             return messages
         count = next(n for n, message in enumerate(messages) if position_at(message) >= stop)
-        self._ahead = messages[count:]
-        self._next = stop
+        self._kept[of] = messages[count:]
+        self._next[of] = stop
         return messages[:count]
 
-    def _take_until_error(self, messages: list[Message], at: int, stop: int) -> list[Message]:
+    def _take_until_error(
+        self, of: TopicPartition, messages: list[Message], at: int, stop: int
+    ) -> list[Message]:
         """The records before it first; the error itself when it is the next."""
         if at > 0:
-            rest = messages[at:]
-            taken = self._take(messages[:at], stop)
-            self._ahead += rest
+            taken = self._take(of, messages[:at], stop)
+            self._kept[of] = self._kept.get(of, []) + messages[at:]
             return taken
-        self._meet(messages[0])
-        self._ahead = messages[1:]
+        self._keep(of, messages[1:])
+        self._meet(of, messages[0])
         return []
 
-    def _meet(self, message: Message) -> None:
+    def _meet(self, of: TopicPartition | None, message: Message) -> None:
+        """An error; of a partition, or of the client."""
         error = message.error()
         assert error is not None, "the caller has seen one"
-        assert self._of is not None, "something is being read"
         code = error.code()
-        if code == _EOF:
+        if of is not None and code == _EOF:
             # The log ends here, or did when librdkafka looked: all before it was delivered.
-            self._next = max(self._next, position_at(message))
-        elif code in _GONE:
-            self._begin_anew(self._of, self._next)
+            self._next[of] = max(self._next[of], position_at(message))
+        elif of is not None and code in _GONE:
+            self._begin_anew(of)
         elif error.fatal() or not (error.retriable() or code in _TRANSPORT):
-            self._of = None
             raise KafkaException(error)
+
+
+def _runs(messages: list[Message]) -> Iterator[tuple[TopicPartition, list[Message]]]:
+    """Divides messages where the partition changes: what one answer brought lies together.
+
+    In two steps, as asking each message for both at once takes four times as long.
+    """
+    for topic, its in groupby(messages, Message.topic):
+        for partition, some in groupby(its, Message.partition):
+            yield TopicPartition(topic or "", -1 if partition is None else partition), list(some)

@@ -69,6 +69,7 @@ class Member:
         last_handover: How long the last hand-over took, from on_revoke to the commit.
         moved: Partitions that came from other members, or went to them.
         lost_ones: Those of them that were not handed over, but lost.
+        went: Those that went since the session last looked.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Member:
         self.last_handover = timedelta(0)
         self.moved: frozenset[TopicPartition] = frozenset()
         self.lost_ones: frozenset[TopicPartition] = frozenset()
+        self.went: frozenset[TopicPartition] = frozenset()
         self._options = options
         self._begin = begin
         self._coming: set[TopicPartition] = set()
@@ -340,6 +342,7 @@ class Member:
             self._coming -= partitions
             if not self._closing:
                 self.moved |= partitions
+                self.went |= partitions
             self.holdings.drop(partitions)
             for of in partitions:
                 self._sent.pop(of, None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import logging
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from itertools import zip_longest
 from typing import Any, Final
@@ -20,6 +20,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from pyspark.sql.datasource import InputPartition
 
 from kafka_coop.config import parse
+from kafka_coop.fetching.native import position_at
 from kafka_coop.fetching.ranges import NoProgressError, OffsetsGoneError, RangeFetcher
 from kafka_coop.spark.admission import Part, gather, split
 from kafka_coop.spark.errors import DataLossError, MembershipError
@@ -33,19 +34,20 @@ from kafka_coop.types import TopicPartition
 _LOG = logging.getLogger("kafka_coop.spark")
 
 _KEPT: Final = 16
-"""Consumers that an idle worker keeps; a task with more partitions makes all of them anew. Each
-has threads, connections, and a queue of at most `_DEFAULTS`' size."""
+"""Consumers that an idle worker keeps. Each has threads, connections, and a queue."""
 
-_DEFAULTS: Final = {
-    "queued.max.messages.kbytes": "16384",
-    "queued.min.messages": "20000",
-    "fetch.message.max.bytes": "4194304",
-}
-"""Unless the user says otherwise. How far librdkafka reads ahead, in messages and in bytes, also
-beyond a range's end: lost where another worker gets the partition's next range, and workers get
-them as it comes. 20,000 suffice: what they hold takes longer to process than to fetch, and twice as
-many were slower, as less of it is in the processor's caches. Four megabytes an answer, where
-Kafka's default is one: fewer requests for the same records."""
+_APART: Final = 8
+"""A task of more partitions reads them with one consumer, unless their ranges are long: to make a
+consumer for each takes longer than to read some thousand records."""
+
+_QUEUED_BYTES: Final = 16 << 20
+_AHEAD: Final = 20_000
+_ANSWER: Final = 4 << 20
+"""Unless the user says otherwise, how far a consumer reads ahead, in bytes and in messages, also
+beyond a range's end, and how much a broker's answer has: 4 MB where Kafka's default is one, for
+fewer requests. What is ahead is lost where another worker gets the partition's next range, and
+workers get them as it comes. 20,000 suffice: what they hold takes longer to process than to fetch,
+and twice as many were slower, as less of it is in the processor's caches."""
 
 _NO_TOPIC: Final = frozenset(
     {
@@ -55,7 +57,7 @@ _NO_TOPIC: Final = frozenset(
     }
 )
 
-_Key = tuple[tuple[tuple[str, str], ...], timedelta, TopicPartition]
+_Key = tuple[tuple[tuple[str, str], ...], timedelta, frozenset[TopicPartition]]
 _idle: OrderedDict[_Key, RangeFetcher] = OrderedDict()
 
 
@@ -85,32 +87,39 @@ def read_task(options: ReadOptions, task: RangeTask) -> Iterator[pa.RecordBatch]
         MembershipError: Nothing came within ``kafkaConsumer.pollTimeoutMs``.
         KafkaException: The brokers refuse.
     """
-    for (of, span), following in zip_longest(task.parts, task.parts[1:]):
-        fetcher = _take(options, of)
+    schema = arrow_schema(headers=options.headers)
+    portions = _portions(task.parts)
+    for ranges, following in zip_longest(portions, portions[1:]):
+        fetcher = _take(options, ranges)
         try:
-            if following is not None and following[0] != of:
-                _prepare(options, *following)
-            yield from _without_collections(_batches(options, fetcher, of, span))
+            if following is not None and following.keys() != ranges.keys():
+                _prepare(options, following)
+            records = _records(options, fetcher, ranges)
+            yield from _without_collections(record_batches(records, schema))
         except BaseException:
             # Also GeneratorExit: the task was ended early, and the next one begins elsewhere.
             fetcher.close()
             raise
-        _keep(options, of, fetcher)
+        _keep(options, ranges, fetcher)
     spare_collections()
 
 
-def _batches(
-    options: ReadOptions, fetcher: RangeFetcher, of: TopicPartition, span: Range
-) -> Iterator[pa.RecordBatch]:
-    schema = arrow_schema(headers=options.headers)
-    return record_batches(_records(options, fetcher, of, span), of.topic, of.partition, schema)
+def _portions(parts: Sequence[Part]) -> list[dict[TopicPartition, range]]:
+    """What one consumer reads, and then the next."""
+    count = len({of for of, _ in parts})
+    if count <= _APART or sum(span.size for _, span in parts) > count * _AHEAD:
+        return [{of: range(*span)} for of, span in parts]
+    ranges: dict[TopicPartition, range] = {}
+    for of, span in parts:  # those of one partition follow on each other
+        ranges[of] = range(ranges[of].start if of in ranges else span.start, span.stop)
+    return [ranges]
 
 
-def _prepare(options: ReadOptions, of: TopicPartition, span: Range) -> None:
-    """Has the next part fetched while this one is read."""
-    fetcher = _take(options, of)
-    _keep(options, of, fetcher)
-    fetcher.go_to(of, span.start)
+def _prepare(options: ReadOptions, ranges: Mapping[TopicPartition, range]) -> None:
+    """Has the next portion fetched while this one is read."""
+    fetcher = _take(options, ranges)
+    _keep(options, ranges, fetcher)
+    fetcher.go_to({of: span.start for of, span in ranges.items()})
 
 
 def _without_collections(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -132,14 +141,17 @@ def _without_collections(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Recor
         yield batch
 
 
-def _take(options: ReadOptions, of: TopicPartition) -> RangeFetcher:
+def _take(options: ReadOptions, partitions: Collection[TopicPartition]) -> RangeFetcher:
     """The one that is kept, or a new one; it is the caller's to keep or to close."""
-    kept = _idle.pop(_key(options, of), None)
-    return kept or RangeFetcher(_fetcher_config(options.kafka), doubt=options.doubt)
+    if (kept := _idle.pop(_key(options, partitions), None)) is not None:
+        return kept
+    return RangeFetcher(_fetcher_config(options.kafka, len(partitions)), doubt=options.doubt)
 
 
-def _keep(options: ReadOptions, of: TopicPartition, fetcher: RangeFetcher) -> None:
-    key = _key(options, of)
+def _keep(
+    options: ReadOptions, partitions: Collection[TopicPartition], fetcher: RangeFetcher
+) -> None:
+    key = _key(options, partitions)
     if (other := _idle.pop(key, None)) is not None:
         other.close()
     _idle[key] = fetcher
@@ -147,36 +159,58 @@ def _keep(options: ReadOptions, of: TopicPartition, fetcher: RangeFetcher) -> No
         _idle.popitem(last=False)[1].close()
 
 
-def _key(options: ReadOptions, of: TopicPartition) -> _Key:
-    return tuple(sorted(options.kafka.items())), options.doubt, of
+def _key(options: ReadOptions, partitions: Iterable[TopicPartition]) -> _Key:
+    return tuple(sorted(options.kafka.items())), options.doubt, frozenset(partitions)
 
 
-def _fetcher_config(kafka: Mapping[str, str]) -> dict[str, Any]:
-    return {**_DEFAULTS, **parse(kafka).fetcher}
+def _fetcher_config(kafka: Mapping[str, str], partitions: int) -> dict[str, Any]:
+    """Two of librdkafka's limits are for each partition: many have their share of them."""
+    defaults = {
+        "queued.max.messages.kbytes": _QUEUED_BYTES >> 10,
+        "queued.min.messages": -(-_AHEAD // partitions),
+        "fetch.message.max.bytes": -(-_ANSWER // partitions),
+    }
+    return {**defaults, **parse(kafka).fetcher}
 
 
 def _records(
-    options: ReadOptions, fetcher: RangeFetcher, of: TopicPartition, span: Range
-) -> Iterator[list[Message]]:
-    start = span.start
-    while start < span.stop:
+    options: ReadOptions, fetcher: RangeFetcher, ranges: Mapping[TopicPartition, range]
+) -> Iterator[tuple[TopicPartition, list[Message]]]:
+    left = dict(ranges)
+    while True:
         try:
-            yield from fetcher.read(of, start, span.stop, patience=options.poll_timeout)
+            for of, records in fetcher.read(left, patience=options.poll_timeout):
+                yield of, records
+                left[of] = range(position_at(records[-1]) + 1, left[of].stop)
         except NoProgressError as error:
-            if not options.fail_on_data_loss and _has_shrunk(options, fetcher, of, span):
-                return
-            raise MembershipError(
-                f"{error}: are the brokers reachable from the executors? Option "
-                "kafkaConsumer.pollTimeoutMs says how long to wait"
-            ) from None
+            if not _skip_shrunk(options, fetcher, left, error):
+                raise MembershipError(
+                    f"{error}: are the brokers reachable from the executors? Option "
+                    "kafkaConsumer.pollTimeoutMs says how long to wait"
+                ) from None
         except OffsetsGoneError as error:
-            start = _after_loss(options, fetcher, error, span)
+            left[error.of] = _after_loss(options, fetcher, error, left[error.of].stop)
         else:
             return
 
 
+def _skip_shrunk(
+    options: ReadOptions,
+    fetcher: RangeFetcher,
+    left: dict[TopicPartition, range],
+    error: NoProgressError,
+) -> bool:
+    """Whether some of the logs that are waited for have become shorter, and need not be read."""
+    if options.fail_on_data_loss:
+        return False
+    shrunk = [of for of in error.waited_for if _has_shrunk(options, fetcher, of, left[of])]
+    for of in shrunk:
+        left[of] = range(0)
+    return bool(shrunk)
+
+
 def _has_shrunk(
-    options: ReadOptions, fetcher: RangeFetcher, of: TopicPartition, span: Range
+    options: ReadOptions, fetcher: RangeFetcher, of: TopicPartition, span: range
 ) -> bool:
     """Whether the log ends within a range that is to be read: what it had beyond is gone.
 
@@ -197,9 +231,9 @@ def _has_shrunk(
 
 
 def _after_loss(
-    options: ReadOptions, fetcher: RangeFetcher, lost: OffsetsGoneError, span: Range
-) -> int:
-    """Where to go on, records being gone."""
+    options: ReadOptions, fetcher: RangeFetcher, lost: OffsetsGoneError, stop: int
+) -> range:
+    """What is left to be read of a range that ends there, records being gone."""
     if options.fail_on_data_loss:
         raise DataLossError(
             f"{lost}: it was deleted (retention, a topic made anew, an unclean election) before "
@@ -210,13 +244,13 @@ def _after_loss(
     except KafkaException as error:
         if error.args[0].code() not in _NO_TOPIC:
             raise  # what is there is not known: the task is tried again, and skips nothing
-        first = span.stop
+        first = stop
     # The log may also end before the range does: then there is nothing to go on with.
-    resumed = first if first > lost.offset else span.stop
+    resumed = first if first > lost.offset else stop
     _LOG.warning(
         "failOnDataLoss=false: %s:%d offsets %d to %d are gone and skipped",
         *lost.of,
         lost.offset,
-        min(resumed, span.stop),
+        min(resumed, stop),
     )
-    return resumed
+    return range(resumed, stop)

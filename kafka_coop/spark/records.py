@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from kafka_coop.fetching.native import position_at
+from kafka_coop.types import TopicPartition
 
 _ROWS = 8192
 _BYTES = 8 << 20
@@ -17,40 +20,37 @@ _BYTES = 8 << 20
 
 
 def record_batches(
-    fetched: Iterable[list[Message]], topic: str, partition: int, schema: pa.Schema
+    fetched: Iterable[tuple[TopicPartition, list[Message]]], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of a useful size, from one partition's records as they come.
+    """Batches of a useful size, each of one partition's records, as they come.
 
     Args:
-        fetched: Lists of records, none empty.
-        topic: Their topic.
-        partition: Their partition.
+        fetched: Lists of records, none empty, and whose they are.
         schema: `kafka_coop.spark.schema.arrow_schema`, with the column headers or without.
     """
-    waiting: list[Message] = []
-    size = 0
-    for records in fetched:
-        waiting += records
-        # One record stands for those fetched with it: measuring each would cost a call each.
-        size += len(records) * (len(records[-1]) or 1)
-        if len(waiting) >= _ROWS or size >= _BYTES:
-            yield record_batch(waiting, topic, partition, schema)
-            waiting, size = [], 0
-    if waiting:
-        yield record_batch(waiting, topic, partition, schema)
+    for of, its in groupby(fetched, itemgetter(0)):
+        waiting: list[Message] = []
+        size = 0
+        for _, records in its:
+            waiting += records
+            # One record stands for those fetched with it: measuring each would cost a call each.
+            size += len(records) * (len(records[-1]) or 1)
+            if len(waiting) >= _ROWS or size >= _BYTES:
+                yield record_batch(waiting, of, schema)
+                waiting, size = [], 0
+        if waiting:
+            yield record_batch(waiting, of, schema)
 
 
-def record_batch(
-    records: list[Message], topic: str, partition: int, schema: pa.Schema
-) -> pa.RecordBatch:
+def record_batch(records: list[Message], of: TopicPartition, schema: pa.Schema) -> pa.RecordBatch:
     """One batch of one partition's records, of which there must be at least one."""
     count = len(records)
     kinds, times = zip(*map(Message.timestamp, records), strict=True)
     columns = [
         pa.array(list(map(Message.key, records)), pa.binary()),
         pa.array(list(map(Message.value, records)), pa.binary()),
-        pa.repeat(pa.scalar(topic, pa.string()), count),
-        pa.repeat(pa.scalar(partition, pa.int32()), count),
+        pa.repeat(pa.scalar(of.topic, pa.string()), count),
+        pa.repeat(pa.scalar(of.partition, pa.int32()), count),
         _offsets(records),
         pa.array(np.array(times, np.int64) * 1000, pa.timestamp("us", tz="UTC")),
         _timestamp_types(kinds),

@@ -21,7 +21,7 @@ from kafka_coop.config import parse
 from kafka_coop.fetching.log_offsets import LogOffsets
 from kafka_coop.spark.admission import Delay, limit_offsets
 from kafka_coop.spark.available_now import wait_for_group
-from kafka_coop.spark.errors import MembershipError, OptionError
+from kafka_coop.spark.errors import DataLossError, MembershipError, OptionError
 from kafka_coop.spark.holdings import Committed, Hold, Holdings
 from kafka_coop.spark.loss import position_within
 from kafka_coop.spark.member import Member
@@ -123,6 +123,7 @@ class Session:
             mistaken = member.moved & member.holdings.reading.keys()
         self._refuse_moved_state(mistaken)
         self._settle(member, start)
+        self._refuse_deleted_topics(member)
         if self._drains(member):
             return start
         if not self._has_been_assigned or self._targets is not None:
@@ -311,6 +312,25 @@ class Session:
                 "replayHorizon to the time that its state reaches back, with a sink that is "
                 "idempotent (docs/SPARK.md)"
             )
+
+    def _refuse_deleted_topics(self, member: Member) -> None:
+        """Partitions went: to others, or with their topic, which leaves no log to tell of it."""
+        with member.changed:
+            went = member.went
+        if not went or not self._options.fail_on_data_loss:
+            return
+        topics = {of.topic for of in went}
+        try:
+            deleted = topics - self._logs.partition_counts(topics).keys()
+        except KafkaException:
+            return  # asked again with the next call
+        if deleted:
+            raise DataLossError(
+                f"{', '.join(sorted(deleted))}: deleted while the query read from it; what was "
+                "not read is gone. To go on with the other topics, set failOnDataLoss=false"
+            )
+        with member.changed:
+            member.went -= went
 
     # --- planning --------------------------------------------------------------------------
 

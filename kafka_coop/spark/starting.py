@@ -188,7 +188,7 @@ def _last_time_before(
             start = max(first, position - back)
             times = [
                 message.timestamp()[1]
-                for records in fetcher.read(of, start, position, patience=patience)
+                for _, records in fetcher.read({of: range(start, position)}, patience=patience)
                 for message in records
             ]
             if times:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from datetime import timedelta
 from typing import Any
@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kafka_coop.fetching import ranges
 from kafka_coop.fetching.log_offsets import LogOffsets
 from kafka_coop.fetching.ranges import NoProgressError, OffsetsGoneError, RangeFetcher
 from kafka_coop.testing.cluster import KafkaCluster, wait_until
@@ -44,6 +45,7 @@ def _config(kafka: KafkaCluster) -> dict[str, str]:
         "bootstrap.servers": kafka.bootstrap_servers,
         "group.id": "ranges",
         "fetch.queue.backoff.ms": "10",
+        "fetch.wait.max.ms": "10",  # else a range waits for an answer on what was read before it
     }
 
 
@@ -70,8 +72,18 @@ def _produce(kafka: KafkaCluster, of: TopicPartition, records: int, **config: st
 
 
 def _read(fetcher: RangeFetcher, of: TopicPartition, start: int, stop: int) -> list[int]:
-    fetched = fetcher.read(of, start, stop, patience=PATIENCE)
-    return [message.offset() or 0 for messages in fetched for message in messages]
+    return _read_all(fetcher, {of: range(start, stop)})[of]
+
+
+def _read_all(
+    fetcher: RangeFetcher, ranges: Mapping[TopicPartition, range]
+) -> dict[TopicPartition, list[int]]:
+    found: dict[TopicPartition, list[int]] = {of: [] for of in ranges}
+    for of, messages in fetcher.read(ranges, patience=PATIENCE):
+        assert messages
+        assert {(m.topic(), m.partition()) for m in messages} == {of}
+        found[of] += [m.offset() or 0 for m in messages]
+    return found
 
 
 @settings(
@@ -81,9 +93,9 @@ def _read(fetcher: RangeFetcher, of: TopicPartition, start: int, stop: int) -> l
 )
 @given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)).map(sorted), max_size=6))
 def test_ranges_are_read_whole_in_any_order(
-    fetcher: RangeFetcher, hundred: TopicPartition, ranges: list[list[int]]
+    fetcher: RangeFetcher, hundred: TopicPartition, spans: list[list[int]]
 ) -> None:
-    for start, stop in ranges:
+    for start, stop in spans:
         assert _read(fetcher, hundred, start, stop) == list(range(start, stop))
 
 
@@ -93,6 +105,98 @@ def test_the_next_range_needs_no_new_assignment(
     _read(fetcher, hundred, 0, 10)
     assert fetcher.stands_at(hundred, 10)
     assert _read(fetcher, hundred, 10, 100) == list(range(10, 100))
+
+
+@pytest.fixture(scope="module")
+def several(real: KafkaCluster) -> list[TopicPartition]:
+    """Of two topics, with more records than one fetch brings; those of one number after another."""
+    made = []
+    for _ in range(2):
+        topic = next(_NAMES)
+        real.create_topic(topic, partitions=3)
+        made += [TopicPartition(topic, n) for n in range(3)]
+    producer = Producer({"bootstrap.servers": real.bootstrap_servers})
+    for of in made:
+        for _ in range(LONG):
+            producer.produce(of.topic, b"x", partition=of.partition)
+    assert producer.flush(60) == 0
+    return made
+
+
+LONG = 3000
+
+BOUNDS = st.tuples(st.integers(0, LONG), st.integers(0, LONG)).map(sorted)
+
+
+@settings(
+    max_examples=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(st.lists(st.dictionaries(st.integers(0, 5), BOUNDS), max_size=4), st.integers(0, LONG))
+def test_ranges_of_several_partitions_are_read_whole_at_once(
+    fetcher: RangeFetcher,
+    several: list[TopicPartition],
+    reads: list[dict[int, list[int]]],
+    ahead: int,
+) -> None:
+    """One after the other, whichever partitions are read, and whatever is kept beyond an end."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranges, "_AHEAD", ahead)
+        for read in reads:
+            wanted = {several[n]: range(*span) for n, span in read.items()}
+            found = _read_all(fetcher, wanted)
+            assert found == {of: list(span) for of, span in wanted.items()}
+
+
+CUTS = st.lists(st.integers(0, LONG), min_size=4, max_size=4).map(sorted)
+
+
+@settings(
+    max_examples=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(st.lists(CUTS, min_size=2, max_size=6))
+def test_batch_after_batch_goes_on_where_the_last_one_ended(
+    fetcher: RangeFetcher, several: list[TopicPartition], cuts: list[list[int]]
+) -> None:
+    """What was fetched beyond an end, the log's end among it, is the next batch's."""
+    for n in range(3):
+        batch = {of: range(*its[n : n + 2]) for of, its in zip(several, cuts, strict=False)}
+        assert _read_all(fetcher, batch) == {of: list(span) for of, span in batch.items()}
+
+
+def test_what_is_far_ahead_of_the_others_is_fetched_no_further(
+    fetcher: RangeFetcher, several: list[TopicPartition], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranges, "_AHEAD", 100)
+    short, long = several[:2]
+    wanted = {short: range(10), long: range(LONG)}
+    assert _read_all(fetcher, wanted) == {short: [*range(10)], long: [*range(LONG)]}
+    assert not fetcher.stands_at(short, 10)
+    assert fetcher.stands_at(long, LONG)
+    assert _read(fetcher, short, 10, 30) == list(range(10, 30))
+
+
+def test_where_offsets_are_gone_the_others_are_read_on(
+    fetcher: RangeFetcher, several: list[TopicPartition]
+) -> None:
+    """None of theirs a second time, and none left out."""
+    gone, *others = several
+    found: dict[TopicPartition, list[int]] = {of: [] for of in others}
+    left = {gone: range(LONG + 50, LONG + 60)} | {of: range(LONG) for of in others}
+
+    def read_on() -> None:
+        for of, messages in fetcher.read(left, patience=PATIENCE):
+            found[of] += [m.offset() or 0 for m in messages]
+            left[of] = range(found[of][-1] + 1, LONG)
+
+    with pytest.raises(OffsetsGoneError) as raised:
+        read_on()
+    assert raised.value.of == gone
+    for of, offsets in _read_all(fetcher, left | {gone: range(5)}).items():
+        assert found.get(of, []) + offsets == list(range(5 if of == gone else LONG))
 
 
 def test_a_range_may_end_where_no_record_is(real: KafkaCluster, fetcher: RangeFetcher) -> None:
@@ -116,20 +220,25 @@ def test_offsets_that_are_gone_are_told(real: KafkaCluster, fetcher: RangeFetche
 
 
 class BackFromACrash:
-    """A consumer that is told to reset its position, by a broker whose log seems to end at 40."""
+    """A consumer that is told an error first, by a broker whose log seems to end at 40."""
 
-    def __init__(self, consumer: Consumer) -> None:
+    def __init__(self, consumer: Consumer, of: TopicPartition, error: int, at: int = -1001) -> None:
         self._consumer = consumer
-        self._resets = [KafkaError(KafkaError._AUTO_OFFSET_RESET)]
+        self._told = Message(
+            topic=of.topic, partition=of.partition, offset=at, error=KafkaError(error)
+        )
+        self._has_told = False
         self.wrong_ends = 2
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._consumer, name)
 
     def consume(self, count: int, timeout: float) -> list[Message]:
-        if self._resets:
-            return [Message(error=self._resets.pop())]
-        return self._consumer.consume(count, timeout)
+        found = self._consumer.consume(count, timeout)
+        if found and not self._has_told:
+            found.insert(0, self._told)
+            self._has_told = True
+        return found
 
     def get_watermark_offsets(self, of: confluent_kafka.TopicPartition, timeout: float) -> Any:
         if self.wrong_ends:
@@ -138,12 +247,16 @@ class BackFromACrash:
         return self._consumer.get_watermark_offsets(of, timeout)
 
 
+RESET = KafkaError._AUTO_OFFSET_RESET
+
+
 @pytest.mark.parametrize(("doubt", "believed"), [(60, False), (0, True)])
 def test_the_end_of_a_log_from_before_a_crash_is_not_believed_at_once(
     real: KafkaCluster, hundred: TopicPartition, doubt: int, *, believed: bool
 ) -> None:
     fetcher = RangeFetcher(_config(real), doubt=timedelta(seconds=doubt))
-    fetcher._consumer = crashed = BackFromACrash(fetcher._consumer)  # type: ignore[assignment]
+    crashed = BackFromACrash(fetcher._consumer, hundred, RESET)
+    fetcher._consumer = crashed  # type: ignore[assignment]
     with closing(fetcher):
         if believed:
             with pytest.raises(OffsetsGoneError):
@@ -153,12 +266,36 @@ def test_the_end_of_a_log_from_before_a_crash_is_not_believed_at_once(
             assert not crashed.wrong_ends
 
 
+def test_others_go_on_where_one_begins_anew(
+    fetcher: RangeFetcher, several: list[TopicPartition], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = several[:2]
+    crashed = BackFromACrash(fetcher._consumer, one, RESET)
+    crashed.wrong_ends = 0
+    monkeypatch.setattr(fetcher, "_consumer", crashed)
+    wanted = {one: range(50, 60), other: range(LONG)}
+    assert _read_all(fetcher, wanted) == {of: list(span) for of, span in wanted.items()}
+
+
+def test_what_was_written_after_the_logs_end_was_told_is_read(
+    fetcher: RangeFetcher, hundred: TopicPartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = BackFromACrash(fetcher._consumer, hundred, KafkaError._PARTITION_EOF, 10)
+    monkeypatch.setattr(fetcher, "_consumer", told)
+    assert _read(fetcher, hundred, 10, 100) == list(range(10, 100))
+
+
 def test_what_never_comes_is_not_waited_for_for_ever(
     real: KafkaCluster, fetcher: RangeFetcher
 ) -> None:
-    of = _topic(real, 5)
-    with pytest.raises(NoProgressError, match="offset 5"):
-        list(fetcher.read(of, 0, 6, patience=timedelta(seconds=1)))
+    of, other, whole = (_topic(real, 5) for _ in range(3))
+    with pytest.raises(NoProgressError, match=f"{of.topic}:0 at offset 5 came") as raised:
+        list(fetcher.read({of: range(6)}, patience=timedelta(seconds=1)))
+    assert raised.value.waited_for == {of: 5}
+    wanted = {of: range(7), other: range(8), whole: range(5)}
+    with pytest.raises(NoProgressError, match="nor of 1 other") as raised:
+        list(fetcher.read(wanted, patience=timedelta(seconds=1)))
+    assert raised.value.waited_for == {of: 5, other: 5}
 
 
 def test_logs_tell_their_ends_and_times(real: KafkaCluster) -> None:

@@ -139,6 +139,41 @@ def test_available_now_reads_what_is_there_batch_by_batch(box: Box) -> None:
     assert box.written("a") == Counter(box.records)
 
 
+def test_once_reads_all_in_one_batch(box: Box) -> None:
+    """The limit is for triggers that come again."""
+    box.produce(100)
+    query = box.start("a", box.read(maxOffsetsPerTrigger=30), once=True)
+    assert query.awaitTermination(int(PATIENCE.total_seconds()))
+    assert [progress.numInputRows for progress in query.recentProgress] == [100]
+
+
+def test_a_batch_waits_until_it_is_large_enough(box: Box) -> None:
+    box.produce(4)
+    query = box.start("a", box.read(minOffsetsPerTrigger=50, maxTriggerDelay="1h"))
+    box.wait_for_all("a")  # the first one never waits
+    box.produce(10)
+    wait_until(lambda: _known(query) == 14, "they are not seen", PATIENCE)
+    box.produce(40)
+    box.wait_for_all("a")
+    rows = [progress.numInputRows for progress in query.recentProgress]
+    assert [n for n in rows if n] == [4, 50]
+
+
+def _known(query: Any) -> int:
+    """How many offsets the last progress says that there are."""
+    told = (query.lastProgress or {"sources": [{"latestOffset": None}]})["sources"][0]
+    latest = json.loads(told["latestOffset"] or "{}")
+    return sum(end or 0 for end in latest.get("tps", {}).values())
+
+
+def test_a_small_batch_comes_when_its_time_has_come(box: Box) -> None:
+    box.produce(4)
+    box.start("a", box.read(minOffsetsPerTrigger=50, maxTriggerDelay="2s"))
+    box.wait_for_all("a")
+    box.produce(10)
+    box.wait_for_all("a")
+
+
 def test_columns_are_the_records(box: Box) -> None:
     box.produce(12)
     rows = box.batch(includeHeaders="true", minPartitions=6, **{"kafka.group.id": None}).collect()
@@ -192,11 +227,20 @@ def _reads(box: Box, name: str) -> bool:
     return bool(box.written(name))
 
 
-def test_a_stopped_query_goes_on_from_its_checkpoint(box: Box) -> None:
+def test_a_stopped_query_leaves_and_goes_on_from_its_checkpoint(
+    box: Box, kafka: KafkaCluster
+) -> None:
     box.produce(40)
-    box.start("a")
+    box.start("a", box.read(**{"kafka.session.timeout.ms": 300_000}))
     box.wait_for_all("a")
     box.queries[0].stop()
+    admin = kafka.admin()  # kept: without it nothing is answered
+
+    def is_empty() -> bool:
+        described = admin.describe_consumer_groups([box.topic])[box.topic].result(60)
+        return not described.members
+
+    wait_until(is_empty, "it has not left, and its session goes on", PATIENCE)
     box.produce(40)
     box.start("a")
     box.wait_for_all("a")

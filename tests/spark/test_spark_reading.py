@@ -33,20 +33,20 @@ class Fetcher:
     def __init__(self, config: Mapping[str, Any], *, doubt: timedelta) -> None:
         self.config = config
         self.doubt = doubt
-        self.went_to: list[tuple[TopicPartition, int]] = []
-        self.read_from: list[TopicPartition] = []
+        self.went_to: list[dict[TopicPartition, int]] = []
+        self.read_from: list[dict[TopicPartition, range]] = []
         self.closed = False
         self.made.append(self)
 
-    def go_to(self, of: TopicPartition, offset: int) -> None:
-        self.went_to.append((of, offset))
+    def go_to(self, starts: Mapping[TopicPartition, int]) -> None:
+        self.went_to.append(dict(starts))
 
     def read(
-        self, of: TopicPartition, _start: int, _stop: int, *, patience: timedelta
-    ) -> Iterator[list[Message]]:
+        self, ranges: Mapping[TopicPartition, range], *, patience: timedelta
+    ) -> Iterator[tuple[TopicPartition, list[Message]]]:
         assert not self.closed
         assert patience
-        self.read_from.append(of)
+        self.read_from.append(dict(ranges))
         return iter(())
 
     def close(self) -> None:
@@ -69,7 +69,13 @@ def run(partition: int, options: ReadOptions = OPTIONS) -> None:
 def test_a_partitions_next_task_has_its_last_ones_consumer(fetchers: list[Fetcher]) -> None:
     for partition in (0, 1, 0, 1):
         run(partition)
-    assert [[of.partition for of in made.read_from] for made in fetchers] == [[0, 0], [1, 1]]
+    assert [[of.partition for of in read] for made in fetchers for read in made.read_from] == [
+        [0],
+        [0],
+        [1],
+        [1],
+    ]
+    assert len(fetchers) == 2
 
 
 def test_the_next_part_is_fetched_while_one_is_read(fetchers: list[Fetcher]) -> None:
@@ -77,9 +83,26 @@ def test_the_next_part_is_fetched_while_one_is_read(fetchers: list[Fetcher]) -> 
     parts = [(a, Range(0, 5)), (a, Range(5, 9)), (b, Range(3, 4))]
     assert list(read_task(OPTIONS, RangeTask(*parts))) == []
     first, second = fetchers
-    assert first.read_from == [a, a]
+    assert first.read_from == [{a: range(5)}, {a: range(5, 9)}]
     assert first.went_to == [], "it may not leave what it reads"
-    assert (second.went_to, second.read_from) == ([(b, 3)], [b])
+    assert (second.went_to, second.read_from) == ([{b: 3}], [{b: range(3, 4)}])
+
+
+def test_many_partitions_of_a_task_are_read_by_one_consumer(fetchers: list[Fetcher]) -> None:
+    """Where one range was divided, its pieces are one again. Long ones have one each."""
+    many = [TopicPartition("a", n) for n in range(reading._APART + 1)]
+    parts = [(of, Range(n, n + 5)) for n, of in enumerate(many)]
+    task = RangeTask(*parts, (many[-1], Range(len(many) + 4, 100)))
+    for _ in range(2):
+        assert list(read_task(OPTIONS, task)) == []
+    (one,) = fetchers
+    wanted = {of: range(n, n + 5) for n, of in enumerate(many)}
+    assert one.read_from == [wanted | {many[-1]: range(len(many) - 1, 100)}] * 2
+    shares = ("queued.min.messages", "fetch.message.max.bytes")
+    assert [one.config[name] for name in shares] == [2223, 466034], "a ninth of a consumer's"
+    long = [(of, Range(100, 100 + reading._AHEAD + 1)) for of in many]
+    assert list(read_task(OPTIONS, RangeTask(*long))) == []
+    assert len(fetchers) == 1 + len(many)
 
 
 def test_a_log_that_ends_too_early_is_asked_as_often_as_the_options_say(
@@ -129,7 +152,7 @@ def reads(
 
 
 GONE = OffsetsGoneError(TopicPartition("a", 0), 0)
-NOTHING_CAME = NoProgressError("no record")
+NOTHING_CAME = NoProgressError({TopicPartition("a", 0): 0}, timedelta(seconds=1))
 
 
 @pytest.mark.parametrize(
@@ -145,6 +168,37 @@ def test_what_is_gone_may_be_skipped(
     reads(monkeypatch, raised, extent)
     run(0, TOLERANT)
     assert "gone and skipped" in caplog.text
+
+
+def test_where_one_is_gone_the_others_are_read_on_from_where_they_are(
+    monkeypatch: pytest.MonkeyPatch, fetchers: list[Fetcher]
+) -> None:
+    """Of the log that lost records, from where it begins now; of one that ended, no more."""
+    a, b, c = (TopicPartition("a", n) for n in range(3))
+    begin = Fetcher.read
+    answers: list[Exception] = [OffsetsGoneError(a, 0), NoProgressError({c: 0}, timedelta(0))]
+
+    def read(self: Fetcher, ranges: Any, *, patience: timedelta) -> Iterator[Any]:
+        yield from begin(self, ranges, patience=patience)
+        if answers:
+            yield b, [Message(topic="a", partition=1, offset=5 - len(answers), timestamp=(1, 0))]
+            raise answers.pop(0)
+
+    monkeypatch.setattr(Fetcher, "read", read)
+    extents = {a: (2, 9), c: (0, 0)}
+    monkeypatch.setattr(Fetcher, "extent", lambda _, of, __: extents[of], raising=False)
+    monkeypatch.setattr(reading, "_APART", 2)
+    parts = [(of, Range(0, 6)) for of in (a, b, c)]
+    batches = list(read_task(TOLERANT, RangeTask(*parts)))
+    assert [
+        (r.column("partition")[0].as_py(), r.column("offset").to_pylist()) for r in batches
+    ] == [(1, [3, 4])]
+    (one,) = fetchers
+    assert one.read_from == [
+        {a: range(6), b: range(6), c: range(6)},
+        {a: range(2, 6), b: range(4, 6), c: range(6)},
+        {a: range(2, 6), b: range(5, 6), c: range(0)},
+    ]
 
 
 @pytest.mark.parametrize(
@@ -213,3 +267,23 @@ def test_the_consumer_of_a_task_that_was_ended_early_is_closed(embedded: Embedde
     batches = read_task(options, RangeTask((of, Range(5, 10))))
     assert [b.column("offset").to_pylist() for b in batches] == [[5, 6, 7, 8, 9]]
     assert list(reading._idle.values()) == [kept]
+
+
+def test_tasks_of_many_partitions_read_what_is_theirs(embedded: EmbeddedKafka) -> None:
+    embedded.create_topic("many", partitions=12)
+    producer = Producer({"bootstrap.servers": embedded.bootstrap_servers})
+    for n in range(12 * 10):
+        producer.produce("many", b"v", partition=n % 12)
+    assert producer.flush(30) == 0
+    options = batch_options(
+        {"kafka.bootstrap.servers": embedded.bootstrap_servers, "subscribe": "many"}
+    )
+    for span in (Range(0, 4), Range(4, 9)):
+        found = set()
+        task = RangeTask(*((TopicPartition("many", p), span) for p in range(12)))
+        for rows in read_task(options, task):
+            found |= set(
+                zip(rows["partition"].to_pylist(), rows["offset"].to_pylist(), strict=True)
+            )
+        assert found == {(p, offset) for p in range(12) for offset in range(*span)}
+    assert len(reading._idle) == 1

@@ -772,6 +772,45 @@ def test_a_log_that_became_shorter_fails_the_query(
         session.latest(end, limited=True)
 
 
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_topic_that_is_deleted_under_a_query_is_told(kafka: KafkaCluster, fails: str) -> None:
+    box = Box(kafka)
+    deleted = f"{box.topic}-deleted"
+    kafka.create_topic(deleted, partitions=1)
+    session = box.session(
+        subscribe=f"{box.topic},{deleted}",
+        failOnDataLoss=fails,
+        **{"kafka.topic.metadata.refresh.interval.ms": "500"},
+    )
+    box.produce(3)
+    box.produce_to(deleted, 3)
+    end: Offset = {}
+    while f"{deleted}:0" not in end.get("tps", {}):
+        end = batch(session, end)
+    kafka.delete_topic(deleted)
+    told = ""
+
+    def is_gone() -> bool:
+        nonlocal end, told
+        try:
+            end = session.latest(end, limited=True)
+        except DataLossError as error:
+            told = str(error)
+        report = session.report()
+        assert report is not None
+        return bool(told) if fails == "true" else deleted not in str(report["tps"])
+
+    wait_until(is_gone, "the topic is still held", timedelta(seconds=60))
+    if fails == "true":
+        assert told.startswith(f"{deleted}: deleted while")
+        assert "failOnDataLoss=false" in told
+    else:
+        box.produce(1)
+        assert ranges(batch(session, end)) == {0: Range(3, 4), 1: Range(3, 4)}
+        assert not told
+    box.close()
+
+
 def test_a_run_ends_where_a_log_ends_that_became_shorter(
     box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,7 +30,7 @@ def three() -> Iterator[LocalKafka]:
 def test_two_minutes_of_random_faults(three: LocalKafka, tmp_path: Path) -> None:
     plan = Plan(faults=30, lasting=timedelta(minutes=2), members=6)
     result = run(plan, tmp_path, three)
-    assert result.sound, result
+    assert result.sound, str(result)
     assert result.complete
     assert result.committed == result.ends
     assert result.handovers > plan.partitions
@@ -46,7 +46,7 @@ def test_exactly_once_under_random_faults(three: LocalKafka, tmp_path: Path) -> 
         transactions=True,
     )
     result = run(plan, tmp_path, three)
-    assert result.sound, result
+    assert result.sound, str(result)
     assert result.complete, result
     assert result.copied == result.produced
 
@@ -85,5 +85,5 @@ def test_each_fault_alone(three: LocalKafka, tmp_path: Path, fault: str) -> None
         only=(fault,),
     )
     result = run(plan, tmp_path, three)
-    assert result.sound, result
+    assert result.sound, str(result)
     assert [f.name for f in result.faults] == [fault] * count
