@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from integration_support import Member, code, members, shared, unique, until
 from mixed_support import Trial, trial
 
@@ -37,20 +37,59 @@ def test_up_and_down_again_under_load(kafka: KafkaCluster, tmp_path: Path, origi
         group.until_shared(*roster)
         for step, (replaced_by, strategies) in STEPS.items():
             client: Client = "ours" if replaced_by != "confluent-kafka" else origin
-            roll(group, step, roster, client, strategies)
+            roll(group, step, roster, [client] * MEMBERS, strategies)
         group.until_read()
         verdict = group.verdict()
         assert verdict.sound, str(verdict)
         assert not [e for j in group.journals().values() for e in j if e.kind in "EL"]
 
 
-def roll(group: Trial, step: int, roster: list[str], client: Client, strategies: list[str]) -> None:
+def roll(
+    group: Trial, step: int, roster: list[str], clients: list[Client], strategies: list[str]
+) -> None:
     """One rolling bounce: member by member, and the group is whole after each."""
-    for place, old in enumerate(tuple(roster)):
+    for place, (old, client) in enumerate(zip(tuple(roster), clients, strict=True)):
         group.close(old)
         roster[place] = f"{step}-{place}"
         group.start(roster[place], client, strategies)
         group.until_shared(*roster)
+
+
+def test_a_member_of_javas_takes_part_in_the_first_two_steps(
+    kafka: KafkaCluster, tmp_path: Path
+) -> None:
+    clients: list[Client] = ["ours", "java"]
+    with trial(kafka, tmp_path) as group:
+        roster = ["0-0", "0-1"]
+        for name in roster:
+            group.start(name, "java", ["range"])
+        group.until_shared(*roster)
+        for step in (1, 2):
+            _, strategies = STEPS[step]
+            roll(group, step, roster, clients, strategies)
+        group.until_read()
+        verdict = group.verdict()
+        assert verdict.sound, str(verdict)
+
+
+def test_no_member_of_librdkafkas_takes_part_in_them() -> None:
+    config = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
+    both = ",".join(STEPS[1][1])
+    with pytest.raises(KafkaException, match="same protocol type"):
+        Consumer({**config, "partition.assignment.strategy": both})
+
+
+def test_librdkafkas_members_may_follow_after_step_6(kafka: KafkaCluster, tmp_path: Path) -> None:
+    _, strategies = STEPS[6]
+    with trial(kafka, tmp_path) as group:
+        roster = ["0-0", "0-1"]
+        for name in roster:
+            group.start(name, "ours", strategies)
+        group.until_shared(*roster)
+        roll(group, 7, roster, ["confluent"] * MEMBERS, strategies)
+        group.until_read()
+        verdict = group.verdict()
+        assert verdict.sound, str(verdict)
 
 
 # --- the wrong order -----------------------------------------------------------------------------
