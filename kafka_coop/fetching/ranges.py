@@ -98,6 +98,7 @@ class RangeFetcher:
         self._consumer = confluent_kafka.Consumer({**config, **_NEEDED})
         self._next: dict[TopicPartition, int] = {}  # of what librdkafka fetches
         self._kept: dict[TopicPartition, list[Message]] = {}  # what it gave, not read yet
+        self._is_alone = True  # no more than one was ever fetched: what comes is its
 
     def stands_at(self, of: TopicPartition, offset: int) -> bool:
         """Whether reading on from there needs no new fetch."""
@@ -181,6 +182,7 @@ class RangeFetcher:
                 [confluent_kafka.TopicPartition(*of, at) for of, at in starts.items()]
             )
             self._next |= starts
+            self._is_alone = self._is_alone and len(self._next) == 1
 
     def _begin_anew(self, of: TopicPartition) -> None:
         """Librdkafka would reset the position. It does so for other reasons, too.
@@ -214,13 +216,13 @@ class RangeFetcher:
 
     def _sort(self, messages: list[Message]) -> None:
         """Keeps them by partition."""
-        if len(self._next) == 1:
+        if self._is_alone and self._next:
             self._keep(next(iter(self._next)), messages)
             return
         for of, some in _runs(messages):
             if of in self._next:
                 self._keep(of, some)
-            else:  # the client's own, of no partition
+            elif not of.topic:  # the client's own errors; else of what was let go
                 for message in some:
                     self._meet(None, message)
 

@@ -219,15 +219,12 @@ def test_offsets_that_are_gone_are_told(real: KafkaCluster, fetcher: RangeFetche
     assert _read(fetcher, of, 0, 5) == list(range(5))
 
 
-class BackFromACrash:
-    """A consumer that is told an error first, by a broker whose log seems to end at 40."""
+class Told:
+    """A consumer that is told something else first, by a broker whose logs seem to end at 40."""
 
-    def __init__(self, consumer: Consumer, of: TopicPartition, error: int, at: int = -1001) -> None:
+    def __init__(self, consumer: Consumer, *told: Message) -> None:
         self._consumer = consumer
-        self._told = Message(
-            topic=of.topic, partition=of.partition, offset=at, error=KafkaError(error)
-        )
-        self._has_told = False
+        self._told = [*told]
         self.wrong_ends = 2
 
     def __getattr__(self, name: str) -> Any:
@@ -235,9 +232,9 @@ class BackFromACrash:
 
     def consume(self, count: int, timeout: float) -> list[Message]:
         found = self._consumer.consume(count, timeout)
-        if found and not self._has_told:
-            found.insert(0, self._told)
-            self._has_told = True
+        if found:
+            found[:0] = self._told
+            self._told.clear()
         return found
 
     def get_watermark_offsets(self, of: confluent_kafka.TopicPartition, timeout: float) -> Any:
@@ -245,6 +242,10 @@ class BackFromACrash:
             self.wrong_ends -= 1
             return 0, 40
         return self._consumer.get_watermark_offsets(of, timeout)
+
+
+def error(of: TopicPartition, code: int, at: int = -1001) -> Message:
+    return Message(topic=of.topic, partition=of.partition, offset=at, error=KafkaError(code))
 
 
 RESET = KafkaError._AUTO_OFFSET_RESET
@@ -255,7 +256,7 @@ def test_the_end_of_a_log_from_before_a_crash_is_not_believed_at_once(
     real: KafkaCluster, hundred: TopicPartition, doubt: int, *, believed: bool
 ) -> None:
     fetcher = RangeFetcher(_config(real), doubt=timedelta(seconds=doubt))
-    crashed = BackFromACrash(fetcher._consumer, hundred, RESET)
+    crashed = Told(fetcher._consumer, error(hundred, RESET))
     fetcher._consumer = crashed  # type: ignore[assignment]
     with closing(fetcher):
         if believed:
@@ -270,17 +271,33 @@ def test_others_go_on_where_one_begins_anew(
     fetcher: RangeFetcher, several: list[TopicPartition], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = several[:2]
-    crashed = BackFromACrash(fetcher._consumer, one, RESET)
+    crashed = Told(fetcher._consumer, error(one, RESET))
     crashed.wrong_ends = 0
     monkeypatch.setattr(fetcher, "_consumer", crashed)
     wanted = {one: range(50, 60), other: range(LONG)}
     assert _read_all(fetcher, wanted) == {of: list(span) for of, span in wanted.items()}
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_was_under_way_when_a_partition_was_let_go_is_not_anothers(
+    fetcher: RangeFetcher,
+    several: list[TopicPartition],
+    monkeypatch: pytest.MonkeyPatch,
+    count: int,
+) -> None:
+    gone, *others = several[: count + 1]
+    _read_all(fetcher, {of: range(5) for of in (gone, *others)})
+    late = Message(topic=gone.topic, partition=gone.partition, offset=5, value=b"late")
+    end = error(gone, KafkaError._PARTITION_EOF, 5)
+    monkeypatch.setattr(fetcher, "_consumer", Told(fetcher._consumer, late, end))
+    wanted = {of: range(2000, LONG) for of in others}
+    assert _read_all(fetcher, wanted) == {of: list(span) for of, span in wanted.items()}
+
+
 def test_what_was_written_after_the_logs_end_was_told_is_read(
     fetcher: RangeFetcher, hundred: TopicPartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = BackFromACrash(fetcher._consumer, hundred, KafkaError._PARTITION_EOF, 10)
+    told = Told(fetcher._consumer, error(hundred, KafkaError._PARTITION_EOF, 10))
     monkeypatch.setattr(fetcher, "_consumer", told)
     assert _read(fetcher, hundred, 10, 100) == list(range(10, 100))
 
