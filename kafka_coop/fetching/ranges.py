@@ -30,8 +30,10 @@ _AT_ONCE = 2_000
 """Messages of one `consume`. More are slower: they no longer fit the processor's second cache."""
 
 _AHEAD = 20_000
-"""Messages of a partition that are kept beyond its range's end while others' ranges are read. With
-more it is fetched no further, and what was kept is fetched anew when its next range is read."""
+_AHEAD_BYTES = 16 << 20
+"""Messages, or bytes, that are kept in all of partitions whose ranges are read while others' are
+not. With more these partitions are fetched no further, and what was kept is fetched anew with their
+next ranges: librdkafka, which has handed them over, does not count them in its own limits."""
 
 _SLICE = 0.25
 """Seconds of one wait inside librdkafka, which only a message ends: signals are handled after."""
@@ -98,7 +100,7 @@ class RangeFetcher:
         self._consumer = confluent_kafka.Consumer({**config, **_NEEDED})
         self._next: dict[TopicPartition, int] = {}  # of what librdkafka fetches
         self._kept: dict[TopicPartition, list[Message]] = {}  # what it gave, not read yet
-        self._is_alone = True  # no more than one was ever fetched: what comes is its
+        self._seen: set[TopicPartition] = set()  # what was ever fetched
 
     def stands_at(self, of: TopicPartition, offset: int) -> bool:
         """Whether reading on from there needs no new fetch."""
@@ -182,7 +184,7 @@ class RangeFetcher:
                 [confluent_kafka.TopicPartition(*of, at) for of, at in starts.items()]
             )
             self._next |= starts
-            self._is_alone = self._is_alone and len(self._next) == 1
+            self._seen |= starts.keys()
 
     def _begin_anew(self, of: TopicPartition) -> None:
         """Librdkafka would reset the position. It does so for other reasons, too.
@@ -216,8 +218,8 @@ class RangeFetcher:
 
     def _sort(self, messages: list[Message]) -> None:
         """Keeps them by partition."""
-        if self._is_alone and self._next:
-            self._keep(next(iter(self._next)), messages)
+        if len(self._seen) == 1:
+            self._keep(next(iter(self._seen)), messages)
             return
         for of, some in _runs(messages):
             if of in self._next:
@@ -233,9 +235,11 @@ class RangeFetcher:
             self._kept[of] = messages
 
     def _forget_what_is_too_far_ahead(self, stops: Mapping[TopicPartition, int]) -> None:
-        self._let_go(
-            [of for of, kept in self._kept.items() if of not in stops and len(kept) > _AHEAD]
-        )
+        beyond = {of: kept for of, kept in self._kept.items() if of not in stops}
+        # One record stands for its partition's: measuring each would cost a call each.
+        size = sum(len(kept) * len(kept[-1]) for kept in beyond.values())
+        if size > _AHEAD_BYTES or sum(map(len, beyond.values())) > _AHEAD:
+            self._let_go([*beyond])
 
     def _take(self, of: TopicPartition, messages: list[Message], stop: int) -> list[Message]:
         """The records of the range; moves on, and keeps what lies beyond."""

@@ -7,13 +7,14 @@ module, which a worker imports once; a reader is unpickled for each task anew.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from itertools import zip_longest
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -40,14 +41,27 @@ _APART: Final = 8
 """A task of more partitions reads them with one consumer, unless their ranges are long: to make a
 consumer for each takes longer than to read some thousand records."""
 
-_QUEUED_BYTES: Final = 16 << 20
 _AHEAD: Final = 20_000
-_ANSWER: Final = 4 << 20
-"""Unless the user says otherwise, how far a consumer reads ahead, in bytes and in messages, also
-beyond a range's end, and how much a broker's answer has: 4 MB where Kafka's default is one, for
-fewer requests. What is ahead is lost where another worker gets the partition's next range, and
-workers get them as it comes. 20,000 suffice: what they hold takes longer to process than to fetch,
-and twice as many were slower, as less of it is in the processor's caches."""
+
+_DEFAULTS: Final = {
+    "queued.max.messages.kbytes": "16384",
+    "queued.min.messages": str(_AHEAD),
+    "fetch.message.max.bytes": "4194304",
+}
+"""Unless the user says otherwise. How far librdkafka reads ahead, in messages and in bytes, also
+beyond a range's end: lost where another worker gets the partition's next range, and workers get
+them as it comes. 20,000 suffice: what they hold takes longer to process than to fetch, and twice as
+many were slower, as less of it is in the processor's caches. Four megabytes an answer, where
+Kafka's default is one: fewer requests for the same records."""
+
+_OF_MANY: Final = {
+    **_DEFAULTS,
+    "fetch.message.max.bytes": "262144",
+    "fetch.wait.max.ms": "100",
+}
+"""Those of the consumer that reads short ranges of many partitions. An answer has so much of each;
+with more, most of it would lie beyond the ranges. While the broker has an answer wait for records
+of the last task's partitions, it is asked for no others."""
 
 _NO_TOPIC: Final = frozenset(
     {
@@ -57,7 +71,7 @@ _NO_TOPIC: Final = frozenset(
     }
 )
 
-_Key = tuple[tuple[tuple[str, str], ...], timedelta, frozenset[TopicPartition]]
+_Key = tuple[tuple[tuple[str, str], ...], timedelta, TopicPartition | None]
 _idle: OrderedDict[_Key, RangeFetcher] = OrderedDict()
 
 
@@ -145,7 +159,8 @@ def _take(options: ReadOptions, partitions: Collection[TopicPartition]) -> Range
     """The one that is kept, or a new one; it is the caller's to keep or to close."""
     if (kept := _idle.pop(_key(options, partitions), None)) is not None:
         return kept
-    return RangeFetcher(_fetcher_config(options.kafka, len(partitions)), doubt=options.doubt)
+    defaults = _DEFAULTS if len(partitions) == 1 else _OF_MANY
+    return RangeFetcher({**defaults, **parse(options.kafka).fetcher}, doubt=options.doubt)
 
 
 def _keep(
@@ -159,18 +174,10 @@ def _keep(
         _idle.popitem(last=False)[1].close()
 
 
-def _key(options: ReadOptions, partitions: Iterable[TopicPartition]) -> _Key:
-    return tuple(sorted(options.kafka.items())), options.doubt, frozenset(partitions)
-
-
-def _fetcher_config(kafka: Mapping[str, str], partitions: int) -> dict[str, Any]:
-    """Two of librdkafka's limits are for each partition: many have their share of them."""
-    defaults = {
-        "queued.max.messages.kbytes": _QUEUED_BYTES >> 10,
-        "queued.min.messages": -(-_AHEAD // partitions),
-        "fetch.message.max.bytes": -(-_ANSWER // partitions),
-    }
-    return {**defaults, **parse(kafka).fetcher}
+def _key(options: ReadOptions, partitions: Collection[TopicPartition]) -> _Key:
+    """A partition has a consumer of its own; of many, which change from task to task, all one."""
+    of = next(iter(partitions)) if len(partitions) == 1 else None
+    return tuple(sorted(options.kafka.items())), options.doubt, of
 
 
 def _records(
@@ -200,34 +207,26 @@ def _skip_shrunk(
     left: dict[TopicPartition, range],
     error: NoProgressError,
 ) -> bool:
-    """Whether some of the logs that are waited for have become shorter, and need not be read."""
-    if options.fail_on_data_loss:
-        return False
-    shrunk = [of for of in error.waited_for if _has_shrunk(options, fetcher, of, left[of])]
-    for of in shrunk:
-        left[of] = range(0)
-    return bool(shrunk)
-
-
-def _has_shrunk(
-    options: ReadOptions, fetcher: RangeFetcher, of: TopicPartition, span: range
-) -> bool:
-    """Whether the log ends within a range that is to be read: what it had beyond is gone.
+    """Whether logs that are waited for end within their ranges: what lay beyond is gone.
 
     Only after the patience for records: until then a broker that is back may tell an old end.
     """
-    try:
-        end = fetcher.extent(of, options.poll_timeout)[1]
-    except KafkaException:
+    if options.fail_on_data_loss:
         return False
-    if end < span.stop:
-        _LOG.warning(
-            "failOnDataLoss=false: %s:%d ends at %d, offsets up to %d are gone and skipped",
-            *of,
-            end,
-            span.stop,
-        )
-    return end < span.stop
+    found = False
+    with contextlib.suppress(KafkaException):  # one that is not told: no others are asked for
+        for of in error.waited_for:
+            end = fetcher.extent(of, options.poll_timeout)[1]
+            if end < left[of].stop:
+                _LOG.warning(
+                    "failOnDataLoss=false: %s:%d ends at %d, offsets up to %d are gone and skipped",
+                    *of,
+                    end,
+                    left[of].stop,
+                )
+                left[of] = range(0)
+                found = True
+    return found
 
 
 def _after_loss(

@@ -123,9 +123,9 @@ class Session:
             mistaken = member.moved & member.holdings.reading.keys()
         self._refuse_moved_state(mistaken)
         self._settle(member, start)
-        self._refuse_deleted_topics(member)
         if self._drains(member):
             return start
+        self._refuse_deleted_topics(member)
         if not self._has_been_assigned or self._targets is not None:
             # Later what is held goes on while something new is being taken in.
             member.wait_for_assignment(self._options.patience)
@@ -322,12 +322,16 @@ class Session:
         topics = {of.topic for of in went}
         try:
             deleted = topics - self._logs.partition_counts(topics).keys()
+            if deleted:  # asked twice: a broker that has just started may not know it yet
+                time.sleep(self._options.retry_interval.total_seconds())
+                deleted -= self._logs.partition_counts(deleted).keys()
         except KafkaException:
             return  # asked again with the next call
         if deleted:
             raise DataLossError(
-                f"{', '.join(sorted(deleted))}: deleted while the query read from it; what was "
-                "not read is gone. To go on with the other topics, set failOnDataLoss=false"
+                f"{', '.join(sorted(deleted))}: the query read from it, and it was deleted (or may "
+                "not be described any more); what was not read is gone. To go on with the other "
+                "topics, set failOnDataLoss=false"
             )
         with member.changed:
             member.went -= went

@@ -167,16 +167,47 @@ def test_batch_after_batch_goes_on_where_the_last_one_ended(
         assert _read_all(fetcher, batch) == {of: list(span) for of, span in batch.items()}
 
 
+class Scripted:
+    """A consumer that gives what it is told to, and knows what it is to fetch."""
+
+    def __init__(self, *chunks: list[Message]) -> None:
+        self.fetched: set[tuple[str, int]] = set()
+        self._chunks = [*chunks]
+
+    def incremental_assign(self, partitions: list[confluent_kafka.TopicPartition]) -> None:
+        self.fetched |= {(of.topic, of.partition) for of in partitions}
+
+    def incremental_unassign(self, partitions: list[confluent_kafka.TopicPartition]) -> None:
+        self.fetched -= {(of.topic, of.partition) for of in partitions}
+
+    def consume(self, _count: int, _timeout: float) -> list[Message]:
+        return self._chunks.pop(0)
+
+
+@pytest.mark.parametrize(
+    ("messages", "size", "is_kept"), [(5, 1000, True), (4, 1000, False), (5, 9, False)]
+)
 def test_what_is_far_ahead_of_the_others_is_fetched_no_further(
-    fetcher: RangeFetcher, several: list[TopicPartition], monkeypatch: pytest.MonkeyPatch
+    fetcher: RangeFetcher,
+    monkeypatch: pytest.MonkeyPatch,
+    messages: int,
+    size: int,
+    is_kept: bool,
 ) -> None:
-    monkeypatch.setattr(ranges, "_AHEAD", 100)
-    short, long = several[:2]
-    wanted = {short: range(10), long: range(LONG)}
-    assert _read_all(fetcher, wanted) == {short: [*range(10)], long: [*range(LONG)]}
-    assert not fetcher.stands_at(short, 10)
-    assert fetcher.stands_at(long, LONG)
-    assert _read(fetcher, short, 10, 30) == list(range(10, 30))
+    monkeypatch.setattr(ranges, "_AHEAD", messages)
+    monkeypatch.setattr(ranges, "_AHEAD_BYTES", size)
+
+    def records(of: TopicPartition, *offsets: int) -> list[Message]:
+        return [Message(topic=of.topic, partition=0, offset=n, value=b"12") for n in offsets]
+
+    first, second, long = (TopicPartition(name, 0) for name in "abc")
+    ahead = [*records(first, 0, 1, 2, 3), *records(second, 0, 1, 2)]  # five too many
+    scripted = Scripted(ahead, records(long, 0, 1), records(long, 2))
+    monkeypatch.setattr(fetcher, "_consumer", scripted)
+    found = _read_all(fetcher, {first: range(1), second: range(1), long: range(3)})
+    assert found == {first: [0], second: [0], long: [0, 1, 2]}
+    assert fetcher.stands_at(first, 1) == fetcher.stands_at(second, 1) == is_kept
+    assert scripted.fetched == ({first, second, long} if is_kept else {long})
 
 
 def test_where_offsets_are_gone_the_others_are_read_on(

@@ -17,7 +17,12 @@ from kafka_coop.testing.trial.faults import FAULTS
 from kafka_coop.testing.trial.outcome import Plan
 from kafka_coop.testing.trial.run import SAFE, run
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900), pytest.mark.xdist_group("trial")]
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.alone,
+    pytest.mark.timeout(900),
+    pytest.mark.xdist_group("trial"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -84,10 +84,15 @@ class Crew:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if isinstance(error, Exception):
-            for name in self.running:
-                self.ask_what_it_does(name)
-                error.add_note(f"{name} owned {self.owned(name)}: {self.last_words(name)}")
+        try:
+            if isinstance(error, Exception):
+                for name in self.running:
+                    self.ask_what_it_does(name)
+                    error.add_note(f"{name} owned {self.owned(name)}: {self.last_words(name)}")
+        finally:
+            self._end_all()
+
+    def _end_all(self) -> None:
         for process in self._processes.values():
             if process.poll() is None:
                 process.kill()
@@ -207,11 +212,17 @@ class Crew:
     def ask_what_it_does(self, name: str) -> None:
         """Has a member say what its threads are at, as a JVM does: see `last_words`."""
         errors = self._folder / f"{name}.stderr"
-        said = errors.stat().st_size
+        before = errors.stat().st_size
+        said = [before]
+
+        def has_said() -> bool:
+            said.append(errors.stat().st_size)
+            return before < said[-2] == said[-1]  # it is written piece by piece
+
         self.resume(name)
         self._processes[name].send_signal(signal.SIGQUIT)
         with contextlib.suppress(TimeoutError):
-            wait_until(lambda: errors.stat().st_size > said, "it does not say", _ANSWER)
+            wait_until(has_said, "it does not say", _ANSWER)
 
     def kill(self, name: str) -> None:
         """SIGKILL."""
