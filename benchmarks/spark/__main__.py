@@ -37,12 +37,12 @@ def compare(options: argparse.Namespace, contestants: list[Contestant]) -> bool:
     with broker() as kafka:
         servers = kafka.bootstrap_servers
         for partitions in options.partitions:
-            topics = {False: f"quiet-{partitions}", True: f"bench-{partitions}"}
-            for topic in topics.values():
+            full, quiet = f"bench-{partitions}", f"quiet-{partitions}"
+            for topic in (full, quiet):
                 kafka.create_topic(topic, partitions=partitions)
-            fill(servers, topics[True], options.records, partitions)
+            fill(servers, full, options.records, partitions)
             for what in options.only:
-                topic = topics[what in comparing.OF_RECORDS]
+                topic = full if what in comparing.OF_RECORDS else quiet
                 taken = in_turns(what, contestants, options.rounds, servers, topic)
                 found.append(comparing.Rounds(what=what, partitions=partitions, taken=taken))
     text = f"{options.records:,} records, {options.rounds} rounds. {comparing.versions(found)}"
@@ -51,8 +51,8 @@ def compare(options: argparse.Namespace, contestants: list[Contestant]) -> bool:
 
 
 def take_memory(options: argparse.Namespace, contestants: list[Contestant]) -> bool:
+    (partitions,) = options.partitions
     with broker() as kafka:
-        (partitions,) = options.partitions
         kafka.create_topic("bench", partitions=partitions)
         fill(kafka.bootstrap_servers, "bench", options.records, partitions)
         args = (kafka.bootstrap_servers, "bench", options.records, partitions)
@@ -99,6 +99,8 @@ def main() -> int:
     parser.add_argument("--without-builtin", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("build/benchmarks"))
     options = parser.parse_args()
+    if options.what == "memory" and len(options.partitions) > 1:
+        parser.error("--partitions: memory is taken with one number of partitions")
     options.records = options.records or _RECORDS[options.what]
     contestants = [ours(options.python)]
     if not options.without_builtin:

@@ -112,8 +112,9 @@ class RangeFetcher:
         Raises:
             KafkaException: librdkafka refuses.
         """
-        self._let_go([of for of, offset in self._next.items() if starts.get(of) != offset])
-        self._fetch_from({of: offset for of, offset in starts.items() if of not in self._next})
+        stay = {of for of, offset in starts.items() if self.stands_at(of, offset)}
+        self._let_go([of for of in self._next if of not in stay])
+        self._fetch_from({of: offset for of, offset in starts.items() if of not in stay})
 
     def read(
         self, ranges: Mapping[TopicPartition, range], *, patience: timedelta
@@ -142,11 +143,10 @@ class RangeFetcher:
         stops = {of: span.stop for of, span in ranges.items()}
         deadline = time.monotonic() + patience.total_seconds()
         while stops:
-            if not (ready := [of for of in stops if of in self._kept]):
+            if self._kept.keys().isdisjoint(stops):
                 self._sort(self._fetch(stops))
                 self._forget_what_is_too_far_ahead(stops)
-                ready = [of for of in stops if of in self._kept]
-            for of in ready:
+            for of in [of for of in stops if of in self._kept]:
                 before = self._next[of]
                 if records := self._take(of, self._kept.pop(of), stops[of]):
                     yield of, records  # for as long as it takes

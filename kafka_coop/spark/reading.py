@@ -79,7 +79,7 @@ class RangeTask(InputPartition):
     """One task's part of a batch.
 
     Args:
-        parts: What to read, one after the other.
+        parts: What to read.
     """
 
     def __init__(self, *parts: Part) -> None:

@@ -168,6 +168,12 @@ class Trial(Crew):
 
         self.until(read, "the last record")
 
+    def end_soundly(self) -> None:
+        """Stops the load, waits until all of it was processed, and has the journals judged."""
+        self.until_read()
+        verdict = self.verdict()
+        assert verdict.sound, str(verdict)
+
     def verdict(self) -> Verdict:
         ends = self.kafka.end_offsets(self.topic)
         return judge(self.journals(), ends, killed=self.killed)
