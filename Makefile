@@ -11,7 +11,9 @@
 #                (SERVICES="orders prometheus" leaves Grafana out, where its image can't be had)
 #   make flights two topics joined on Spark by one query, then three, then one; compared with pandas
 #   make spark-versions  the Spark tests on the PySpark minor release before the locked one
-#   make containers  the tests that need Docker, with images from a registry or built here
+#   make three   members' tests on three brokers instead of one
+#   make containers  the tests that need Docker, and members' tests on Kafka's image, which comes from
+#                a registry or is built here
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
   "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
 JOBS   ?= 2
@@ -28,7 +30,7 @@ BIN    := .venv/bin
 export COMPOSE_HTTP_TIMEOUT ?= 300
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
-.PHONY: demo test lint unit again slow bench soak fuzz audit mutations observe chaos screens flights lock garbage containers spark-versions clean
+.PHONY: demo test lint unit again three slow bench soak fuzz audit mutations observe chaos screens flights lock garbage containers spark-versions clean
 
 demo: .venv/.demo
 	@$(BIN)/python -m kafka_coop.demo
@@ -53,6 +55,12 @@ unit: .venv/.dev
 again: lint
 	$(BIN)/python tests/failed_again.py
 
+# What members do, whoever started the brokers: `make test` has one of the jars, and the embedded one.
+MEMBERS = $(addprefix tests/integration/test_integration_,membership.py offsets.py draining.py real.py)
+
+three: .venv/.dev
+	$(BIN)/pytest --kafka=local-3 -n $(WORKERS) -m real_kafka $(MEMBERS)
+
 # One by one: a trial has real processes, and a broker of its own, or three.
 slow: .venv/.dev
 	$(BIN)/pytest --slow -m slow -n 0
@@ -63,7 +71,7 @@ containers: .venv/.dev
 	  PYTHON=$(BIN)/python containers/build-image.sh
 	UV=$(BIN)/uv containers/build-observe.sh
 	KAFKA_COOP_DOCKER=1 $(BIN)/pytest --kafka=container -m "docker or real_kafka" \
-	  tests/testing/test_shared_kafka.py tests/integration/test_integration_real.py tests/observe/test_observe_living.py
+	  tests/testing/test_shared_kafka.py tests/observe/test_observe_living.py $(MEMBERS)
 
 # In an environment of its own, and one test after the other: a session takes all cores to start.
 spark-versions: build/pyspark-$(PYSPARK)/.made

@@ -12,6 +12,7 @@ BENCHMARKS = (
     ("consume",),
     ("idle",),
     ("leader",),
+    ("leader", "growth"),
     ("rebalance",),
     ("rolling",),
     ("watchdog",),

@@ -533,8 +533,9 @@ class CoopConsumer(Closeable):
         """Asks the group to take over what this consumer owns, and returns at once.
 
         The consumer goes on: keep polling until `drained`, then `close`. Its partitions are
-        taken one round later, each by an owner that is ready to go on, so that none of them
-        lies idle. May be called from a signal handler. A second call can only shorten the time.
+        taken by a round of the group, and lie idle only from on_revoke until the next round,
+        which its `close` begins at once. May be called from a signal handler. A second call can
+        only shorten the time.
 
         Where no strategy of ours leads the group, or every member drains, nobody takes over;
         under an eager strategy, or with partitions assigned by hand, nothing would be gained,

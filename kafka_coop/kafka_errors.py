@@ -25,7 +25,15 @@ class CoopException(KafkaException):  # named like its base
 
 
 class ConfigurationException(CoopException, ValueError):  # noqa: N818  # the same
-    """A configuration key is unknown, of the wrong type, or contradicts another."""
+    """A configuration key is unknown, of the wrong type, or contradicts another.
+
+    Attributes:
+        key: The offending key.
+    """
+
+    def __init__(self, error: KafkaError, key: str) -> None:
+        super().__init__(error)
+        self.key = key
 
 
 class CommitFailedException(CoopException):
@@ -78,7 +86,7 @@ def exception_of(failure: Failure) -> CoopException:
 
 def configuration_exception(error: ConfigurationError) -> ConfigurationException:
     """A configuration error, as confluent raises it: with ``_INVALID_ARG``."""
-    return ConfigurationException(KafkaError(LOCAL_INVALID_ARG, str(error)))
+    return ConfigurationException(KafkaError(LOCAL_INVALID_ARG, str(error)), error.key)
 
 
 def commit_exception(error: KafkaError) -> CoopException:

@@ -42,6 +42,7 @@ __all__ = [
     "RoundRobin",
     "Sticky",
     "StreamJoinSticky",
+    "is_built_in",
     "known_names",
     "resolve",
 ]
@@ -86,6 +87,13 @@ def __dir__() -> list[str]:
 def known_names() -> tuple[str, ...]:
     """The built-in strategies' names on the wire, sorted."""
     return tuple(_CLASSES)
+
+
+def is_built_in(assignor: Assignor) -> bool:
+    """Whether it is of a class of this package, and not of one derived from it."""
+    kind = type(assignor)
+    home = _HOMES.get(kind.__name__)
+    return home is not None and kind.__module__ == f"{__name__}.{home}"
 
 
 def resolve(name: str) -> Assignor:

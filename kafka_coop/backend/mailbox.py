@@ -51,9 +51,10 @@ class Mailbox:
         lease_until: On `kafka_coop.backend.clock`: no record of a group partition may be handed
             out later (invariant 1).
         expecting: Work may come at any moment: poll in short slices.
+        news_every: Seconds between two moments at which a round may begin.
         last_poll: Written by the user's thread: when it was last seen polling.
         last_delivery: The same: when it was last given a record, to the second.
-        topics: What the member joins for; its partitions may be owned soon.
+        topics: What the member joins for, or is to; its partitions may be owned soon.
         left: The member has left for good.
     """
 
@@ -61,6 +62,7 @@ class Mailbox:
         self.items: deque[Item] = deque()
         self.lease_until = float("-inf")
         self.expecting = False
+        self.news_every = float("inf")
         self.last_poll = float("-inf")
         self.last_delivery = float("-inf")
         self.topics: tuple[str, ...] = ()

@@ -34,7 +34,7 @@ MEANINGS = {
     Exit.OK: "done",
     Exit.NO: "the answer is no: a check failed, an invariant was violated",
     Exit.USAGE: "the command line, or a file or setting it names, is wrong",
-    Exit.NO_SUCH_GROUP: "no such group or topic",
+    Exit.NO_SUCH_GROUP: "no such group",
     Exit.WRONG_KIND: "the group is of another kind: share, streams, connect",
     Exit.UNREACHABLE: "no broker answered in time",
     Exit.UNAUTHORISED: "a broker refused the credentials, or what they asked for",

@@ -35,7 +35,7 @@ FOREVER = float("inf")
 NEVER = float("-inf")
 
 _CALM_SLICE = 0.050
-"""Seconds of one wait inside librdkafka, which nothing of ours can wake. A record ends it."""
+"""Seconds of one wait inside librdkafka, at most: nothing of ours can wake it, a record does."""
 
 _BUSY_SLICE = 0.002
 """The same while a rebalance is under way: every slice is added to a moved partition's gap."""
@@ -46,6 +46,21 @@ _INTRODUCTION = 0.1
 _SHORT_WAY = 1.0
 """Seconds for which polls may take their short way, on which the time between them is not
 looked at: a longer gap always ends in a poll that does."""
+
+
+def slice_of_a_wait(*, busy: bool, news_every: float) -> float:
+    """How long to wait for a record before the mailbox is looked into again, in seconds.
+
+    No longer than news can wait: a small group's round is over in 20 ms. Who had begun to wait
+    before it was heard of would come to its new partitions, or to those that it has to give up,
+    when the others had long gone on.
+
+    Args:
+        busy: A rebalance is under way.
+        news_every: Seconds between two moments at which one may be heard of.
+    """
+    return _BUSY_SLICE if busy else min(max(news_every / 2, _BUSY_SLICE), _CALM_SLICE)
+
 
 _Take: TypeAlias = Callable[[int, float], list[Message]]
 
@@ -204,7 +219,7 @@ class Polling:
 
     def _slice(self) -> float:
         busy = self._mailbox.expecting or not self._ownership.settled
-        return _BUSY_SLICE if busy else _CALM_SLICE
+        return slice_of_a_wait(busy=busy, news_every=self._mailbox.news_every)
 
     def _calm_for_now(self) -> float:
         if self._never_calm or self._ownership.errors or self._commits.pending:

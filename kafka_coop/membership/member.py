@@ -29,6 +29,9 @@ from kafka_coop.types import NO_GENERATION, GroupMetadata, TopicPartition
 _GIVING_UP = frozenset({State.PREPARING, State.ADOPTING, State.LEAVING})
 _QUIET = frozenset({State.UNSUBSCRIBED, State.UNJOINED, State.STABLE, State.CLOSED})
 
+_ON_ITS_WAY = 0.02
+"""Seconds. Who wants to join does so as soon as a coordinator is found: at any moment."""
+
 _PLANNED = frozenset({State.LEADING, State.SYNCING, State.ADOPTING, State.STABLE})
 """A leader's plan is made here, or being made."""
 
@@ -96,6 +99,11 @@ class Member(Joining, Leaving):
     def expecting(self) -> bool:
         """Whether work for the user's thread may come at any moment."""
         return self.state not in _QUIET or self._pulse.announced
+
+    @property
+    def news_every(self) -> float:
+        """Seconds between two moments at which a round may begin for us, while none does."""
+        return _ON_ITS_WAY if self.state is State.UNJOINED else self._pulse.interval
 
     @property
     def giving_up(self) -> bool:

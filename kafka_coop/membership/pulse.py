@@ -51,7 +51,7 @@ DEFAULT_INTERVAL = timedelta(seconds=3)
 
 IDLE_AFTER = 10.0
 IDLE_INTERVAL = 0.2
-"""Seconds. Who has had no record for a while does not beat every 50 ms to learn of a leave: half
+"""Seconds. Who has had no record for a while does not beat every 20 ms to learn of a leave: half
 a percent of a core, to take over sooner what is silent, too. An interval set by the user holds."""
 
 IN_STEP_UP_TO = 0.2
@@ -116,6 +116,14 @@ class Pulse:
     def announced(self) -> bool:
         """Whether a follow-up round is announced and has not begun."""
         return self._announced_at is not None
+
+    @property
+    def interval(self) -> float:
+        """Seconds between two beats, and so until the group's next news, while nothing happens."""
+        if self._idle() and self._settings.heartbeat_interval is None:
+            third = self._settings.session_timeout.total_seconds() / 3
+            return min(max(self._pace, IDLE_INTERVAL), third)
+        return self._pace
 
     @property
     def follow_up_due(self) -> float | None:
@@ -288,7 +296,7 @@ class Pulse:
         return max(self._next_beat(), self._not_before)
 
     def _next_beat(self) -> float:
-        ordinary = self._ordinary_interval()
+        ordinary = self.interval
         due = self._last_sent + ordinary
         if self._announced_at is not None:
             waited = self._last_sent - self._announced_at
@@ -299,12 +307,6 @@ class Pulse:
             return due
         # The beat of all that is nearest: no two of ours are closer than half an interval.
         return since + round((due - since) / ordinary) * ordinary
-
-    def _ordinary_interval(self) -> float:
-        if self._idle() and self._settings.heartbeat_interval is None:
-            third = self._settings.session_timeout.total_seconds() / 3
-            return min(max(self._pace, IDLE_INTERVAL), third)
-        return self._pace
 
     def _idle(self) -> bool:
         return self._delivered_at is not None and self._last_sent - self._delivered_at > IDLE_AFTER

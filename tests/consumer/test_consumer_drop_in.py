@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from prometheus_client import CollectorRegistry
 
 from kafka_coop import CoopConsumer
+from kafka_coop.kafka_errors import ConfigurationException
 
 CONFIG: dict[str, Any] = {"bootstrap.servers": "127.0.0.1:9", "group.id": "g", "log_level": 0}
 PUBLIC = sorted(name for name in vars(Consumer) if not name.startswith("_"))
@@ -173,24 +174,26 @@ def test_after_close_the_same_as_confluents(
 
 
 @pytest.mark.parametrize(
-    "config",
+    ("config", "key"),
     [
-        {**CONFIG, "no.such.key": 1},
-        {**CONFIG, "auto.offset.reset": "sometimes"},
-        {**CONFIG, "session.timeout.ms": "soon"},
-        {key: value for key, value in CONFIG.items() if key != "group.id"},
+        ({**CONFIG, "no.such.key": 1}, "no.such.key"),
+        ({**CONFIG, "auto.offset.reset": "sometimes"}, "auto.offset.reset"),
+        ({**CONFIG, "session.timeout.ms": "soon"}, "session.timeout.ms"),
+        ({key: value for key, value in CONFIG.items() if key != "group.id"}, "group.id"),
     ],
 )
 def test_a_wrong_configuration_raises_what_confluents_raises(
-    config: dict[str, Any],
+    config: dict[str, Any], key: str
 ) -> None:
-    """Ours is a ValueError too, as confluent's is where group.id is missing."""
+    """Ours is a ValueError too, as confluent's is where group.id is missing, and has the key."""
     with pytest.raises((KafkaException, ValueError)) as theirs:
         Consumer(config)
     with pytest.raises(type(theirs.value)) as ours:
         CoopConsumer(config, registry=CollectorRegistry())
+    assert isinstance(ours.value, ConfigurationException)
     assert isinstance(ours.value, KafkaException)
     assert isinstance(ours.value, ValueError)
+    assert ours.value.key == key
 
 
 def test_quiet_calls_agree(ours: CoopConsumer, theirs: Consumer) -> None:

@@ -24,8 +24,12 @@ from integration_support import (
     until,
 )
 
+from kafka_coop.assignors import CooperativeSticky
+from kafka_coop.assignors.plan import Plan
 from kafka_coop.testing import EmbeddedKafka
 from kafka_coop.turns import TurnLock
+from kafka_coop.types import Cluster as Metadata
+from kafka_coop.types import GroupSubscription
 
 CALLS = 400
 """Of each kind, in each thread."""
@@ -177,6 +181,57 @@ def test_user_code_that_holds_the_interpreter(cluster: Cluster, seconds: float) 
         if seconds < 1:
             assert member.told == [("assigned", ((topic, 0), (topic, 1)))]
         member.consumer.commit(asynchronous=False)
+
+
+def test_heartbeats_go_on_while_a_strategy_of_the_users_computes(embedded: EmbeddedKafka) -> None:
+    """It may take as long as it likes, in a thread of its own."""
+    topic, group = unique("t"), unique("g")
+    embedded.create_topic(topic, partitions=2)
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Slow(CooperativeSticky):
+        name = "slow"
+
+        def assign(self, cluster: Metadata, group: GroupSubscription) -> Plan:
+            begun.set()
+            assert go_on.wait(PATIENCE)
+            return super().assign(cluster, group)
+
+    member = Member(embedded, group, topic, assignors=[Slow()])
+    labels = {"group": group, "client_id": "rdkafka"}
+
+    def beats() -> float:
+        name = "kafka_coop_heartbeat_latency_seconds_count"
+        return member.registry.get_sample_value(name, labels) or 0.0
+
+    with members(member):
+        until(begun.is_set, member)
+        before = beats()
+        until(lambda: beats() >= before + 3, member)
+        assert not member.owned
+        go_on.set()
+        shared(topic, 2, member)
+
+
+@pytest.mark.parametrize("topics", [1, 3], ids=["a small group", "a large one"])
+def test_a_strategy_of_ours_takes_no_thread_where_it_is_done_at_once(
+    embedded: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch, topics: int
+) -> None:
+    wanted, group = [unique("t") for _ in range(topics)], unique("g")
+    for topic in wanted:
+        embedded.create_topic(topic, partitions=100)
+    threads: list[threading.Thread] = []
+    assign = CooperativeSticky.assign
+
+    def noted(self: CooperativeSticky, cluster: Metadata, group: GroupSubscription) -> Plan:
+        threads.append(threading.current_thread())
+        return assign(self, cluster, group)
+
+    monkeypatch.setattr(CooperativeSticky, "assign", noted)
+    member = Member(embedded, group, *wanted)
+    with members(member):
+        until(lambda: len(member.owned) == 100 * topics, member)
+    assert {thread.name == f"kafka-coop-{group}" for thread in threads} == {topics == 1}
 
 
 def test_many_consumers_in_one_process(embedded: EmbeddedKafka) -> None:

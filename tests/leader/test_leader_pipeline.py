@@ -337,7 +337,7 @@ def test_the_assignment_says_whether_another_round_comes_and_how_often_to_beat(
         user_data, marks = split_marks(decode_assignment(data).user_data)
         assert user_data == b""
         assert marks == AssignmentMarks(
-            follow_up=follow_up, heartbeat_interval=timedelta(milliseconds=50)
+            follow_up=follow_up, heartbeat_interval=timedelta(milliseconds=20)
         )
 
 
@@ -347,7 +347,7 @@ def test_the_leaders_own_assignment_alone_says_that_it_leads() -> None:
     marks = {
         m: split_marks(decode_assignment(d).user_data)[1] for m, d in outcome.assignments.items()
     }
-    interval = timedelta(milliseconds=50)
+    interval = timedelta(milliseconds=20)
     assert marks == {
         "a": AssignmentMarks(heartbeat_interval=interval),
         "b": AssignmentMarks(heartbeat_interval=interval, leads=Generation(7)),
@@ -364,9 +364,20 @@ def test_sticky_assignments_are_the_bytes_java_sends() -> None:
 
 @pytest.mark.parametrize(
     ("members", "milliseconds"),
-    [(0, 100), (1, 100), (2, 50), (5, 50), (10, 100), (25, 250), (300, 3000), (9999, 3000)],
+    [
+        (0, 100),
+        (1, 100),
+        (2, 20),
+        (4, 20),
+        (5, 25),
+        (7, 49),
+        (10, 100),
+        (25, 250),
+        (300, 3000),
+        (9999, 3000),
+    ],
 )
-def test_the_group_beats_a_hundred_times_a_second_as_long_as_it_can(
+def test_the_group_beats_a_hundred_times_a_second_and_a_small_one_more_often(
     members: int, milliseconds: int
 ) -> None:
     assert suggested_heartbeat_interval(members) == timedelta(milliseconds=milliseconds)

@@ -103,6 +103,15 @@ def test_a_member_that_let_a_beat_pass_before_the_answer_beats_at_once() -> None
     assert due <= SYNCED
 
 
+def test_who_has_had_no_record_for_a_while_hears_of_the_group_less_often() -> None:
+    pulse = member(0.02, began=SYNCED)
+    pulse.delivered(SYNCED)
+    beats(pulse, SYNCED + 9)
+    assert pulse.interval == pytest.approx(0.02)
+    beats(pulse, SYNCED + 11)
+    assert pulse.interval == pytest.approx(0.2)
+
+
 def test_a_follow_up_round_is_asked_for_at_once_not_in_step() -> None:
     pulse = member(0.1, began=SYNCED - 0.01)
     pulse.announce(SYNCED)

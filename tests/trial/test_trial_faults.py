@@ -12,6 +12,7 @@ from confluent_kafka import ElectionType, TopicPartition
 
 from kafka_coop.testing.cluster import wait_until
 from kafka_coop.testing.local import LocalKafka
+from kafka_coop.testing.trial import judge_again
 from kafka_coop.testing.trial.controllers import active_controller, prefer
 from kafka_coop.testing.trial.faults import FAULTS
 from kafka_coop.testing.trial.outcome import Plan
@@ -39,6 +40,7 @@ def test_two_minutes_of_random_faults(three: LocalKafka, tmp_path: Path) -> None
     assert result.complete
     assert result.committed == result.ends
     assert result.handovers > plan.partitions
+    assert judge_again.main(["--journals", str(tmp_path)]) == 0, "what lies there says the same"
 
 
 def test_exactly_once_under_random_faults(three: LocalKafka, tmp_path: Path) -> None:

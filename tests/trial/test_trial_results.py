@@ -91,10 +91,8 @@ def test_a_run_of_old_is_judged_anew(run_of_old: Path) -> None:
     assert new.faults[2].until == pytest.approx(11.9 * NANO)
     assert new.faults[3].name == "preferred leaders elected, if not yet"
     assert new.longest_ownerless == 6
-    assert (
-        judge_again.main(["--journals", str(run_of_old), "--result", str(run_of_old / "new.json")])
-        == 0
-    ), "and once more"
+    (run_of_old / "new.json").rename(run_of_old / "result.json")
+    assert judge_again.main(["--journals", str(run_of_old)]) == 0, "and once more, where it lies"
 
 
 @pytest.mark.parametrize(
@@ -115,6 +113,17 @@ def test_a_run_of_old_that_was_not_sound_fails(run_of_old: Path, change: dict[st
 def test_no_journals_no_verdict(tmp_path: Path) -> None:
     with pytest.raises(SystemExit):
         judge_again.main(["--journals", str(tmp_path), "--result", "none"])
+
+
+@pytest.mark.parametrize("written", [None, "{"], ids=["no result", "half a result"])
+def test_no_result_no_verdict(
+    run_of_old: Path, written: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if written is not None:
+        (run_of_old / "result.json").write_text(written)
+    with pytest.raises(SystemExit):
+        judge_again.main(["--journals", str(run_of_old)])
+    assert f"--result {run_of_old / 'result.json'}" in capsys.readouterr().err
 
 
 def told(*faults: Injected, **more: Any) -> str:

@@ -1,6 +1,6 @@
 """Judges a finished run anew: from its journals and its result.
 
-    python -m kafka_coop.testing.trial.judge_again --journals FOLDER --result FILE --out FILE
+    python -m kafka_coop.testing.trial.judge_again --journals FOLDER [--result FILE] [--out FILE]
 
 What results of earlier versions do not record is derived: from a fault's text whom it befell and
 for how long; from the journals who was killed and how much was produced. Ends with status 1 as
@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from kafka_coop.testing.trial.assess import assess
 from kafka_coop.testing.trial.journal import Event, read_journal
-from kafka_coop.testing.trial.outcome import KILL, NANO, Injected, Result
+from kafka_coop.testing.trial.outcome import KILL, NANO, RESULT, Injected, Result
 
 _MEMBER: Final = re.compile(r"(m\d+) (?:killed|left|drained|stopped)")
 _SECONDS: Final = re.compile(r" for ([\d.]+) s$")
@@ -92,13 +92,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Judges. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="kafka_coop.testing.trial.judge_again")
     parser.add_argument("--journals", type=Path, required=True, help="the run's journals")
-    parser.add_argument("--result", type=Path, required=True, help="what the run wrote")
+    parser.add_argument("--result", type=Path, help=f"what the run wrote (default: {RESULT} there)")
     parser.add_argument("--out", type=Path, help="write the new result, as JSON")
     given = parser.parse_args(arguments)
     journals = {path.stem: read_journal(path) for path in given.journals.glob("*.journal")}
     if not journals:
         parser.error(f"no journals in {given.journals}")
-    result = completed(json.loads(given.result.read_text()), journals)
+    file = given.result or given.journals / RESULT
+    try:
+        values = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        parser.error(f"--result {file}: {error}: give the file that the run wrote")
+    result = completed(values, journals)
     assess(result, journals)
     return result.hand_in(given.out)
 

@@ -13,6 +13,8 @@ from typing import Any, Final, Self
 
 NANO: Final = 1_000_000_000
 KILL: Final = "member killed"
+RESULT: Final = "result.json"
+"""Its name beside the journals."""
 _WIDENED: Final = re.compile(r"the topic has (\d+) partitions")
 
 

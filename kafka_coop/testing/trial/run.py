@@ -37,7 +37,7 @@ from kafka_coop.testing.trial.assess import assess
 from kafka_coop.testing.trial.crew import Crew
 from kafka_coop.testing.trial.faults import FAULTS, Arena, Started, draw
 from kafka_coop.testing.trial.load import Load
-from kafka_coop.testing.trial.outcome import NANO, Injected, Plan, Result
+from kafka_coop.testing.trial.outcome import NANO, RESULT, Injected, Plan, Result
 
 _LOOK: Final = 0.5
 _PATIENCE: Final = timedelta(minutes=5)
@@ -55,7 +55,7 @@ def run(
 
     Args:
         plan: What is to be done.
-        folder: For the journals: existing, empty.
+        folder: For the journals and, however it ends, the result: existing, empty.
         kafka: The cluster, with the properties `SAFE`.
         say: Is told of each fault.
 
@@ -63,6 +63,16 @@ def run(
         TimeoutError: The group did not settle afterwards. What is in `folder` says more.
     """
     result = Result(plan=plan.to_dict())
+    try:
+        _carry_out(plan, folder, kafka, result, say)
+    finally:
+        (folder / RESULT).write_text(result.to_json() + "\n")
+    return result
+
+
+def _carry_out(
+    plan: Plan, folder: Path, kafka: LocalKafka, result: Result, say: Callable[[str], object]
+) -> None:
     topic = f"trial-{time.time_ns()}"
     output = f"{topic}-out" if plan.transactions else ""
     kafka.create_topic(topic, partitions=plan.partitions, replication_factor=3)
@@ -103,7 +113,6 @@ def run(
         crew.close_all(may_fail=bool(output))
         result.killed, result.committed = dict(crew.killed), _committed(arena, result.ends)
         assess(result, crew.journals())
-    return result
 
 
 class _Ends:
@@ -161,7 +170,7 @@ def _torment(plan: Plan, arena: Arena, result: Result, say: Callable[[str], obje
             earliest = time.monotonic() + pace / 2
     finally:
         ends.all()
-    result.faults = [replace(f, until=ends.over[number]) for number, f in enumerate(injected)]
+        result.faults = [replace(f, until=ends.over[number]) for number, f in enumerate(injected)]
 
 
 def _entry(at: int, name: str, started: Started) -> Injected:
@@ -272,7 +281,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="of chance (default: 1)")
     parser.add_argument("--rate", type=int, default=200, help="records a second (default: 200)")
     parser.add_argument("--transactions", action="store_true", help="copy exactly once")
-    parser.add_argument("--journals", type=Path, help="keep the journals in this new folder")
+    parser.add_argument("--journals", type=Path, help="keep journals and result in this new folder")
     parser.add_argument("--result", type=Path, help="write what became of it, as JSON")
     given = parser.parse_args(arguments)
     plan = Plan(

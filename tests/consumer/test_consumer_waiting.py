@@ -1,0 +1,41 @@
+"""How long a poll waits before it looks again for what the membership has for it."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from kafka_coop import CoopConsumer
+from kafka_coop.client.polling import slice_of_a_wait
+from kafka_coop.fetching.fetcher import Fetcher
+
+
+@pytest.mark.parametrize(
+    ("busy", "news_every", "seconds"),
+    [
+        (False, 0.02, 0.01),  # two to four members: half a beat
+        (False, 0.05, 0.025),
+        (False, 0.2, 0.05),  # idle for a while
+        (False, 3.0, 0.05),
+        (False, float("inf"), 0.05),  # the broker assigns, and librdkafka wakes by itself
+        (False, 0.001, 0.002),  # heartbeat.interval.ms=1
+        (True, 3.0, 0.002),
+    ],
+)
+def test_a_wait_is_as_long_as_news_can_wait(busy: bool, news_every: float, seconds: float) -> None:
+    assert slice_of_a_wait(busy=busy, news_every=news_every) == pytest.approx(seconds)
+
+
+def test_librdkafka_hears_of_a_topic_while_a_coordinator_is_still_looked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Asked as late as the member joins, its answer would come after the first partitions."""
+    asked: list[tuple[str, ...]] = []
+    monkeypatch.setattr(Fetcher, "expect", lambda _, topics, __: asked.append((*topics,)))
+    config = {"bootstrap.servers": "127.0.0.1:9", "group.id": "g", "log_level": 0}
+    with CoopConsumer(config, registry=CollectorRegistry()) as consumer:
+        consumer.subscribe(["orders", "^pattern"])
+        consumer.poll(0)
+        assert not asked, "a poll that may not wait asks for nothing"
+        consumer.poll(0.01)
+        assert set(asked) == {("orders",)}
