@@ -39,6 +39,12 @@ class LogOffsets:
         timeout: How long one request may take.
         retries: How often a request is repeated that failed for a reason that may pass.
         retry_interval: How long to wait before it is.
+
+    Attributes:
+        cluster: The cluster's id, once it has told of its topics; empty: not known.
+
+    Raises:
+        KafkaException: librdkafka does not take the configuration.
     """
 
     def __init__(
@@ -51,6 +57,7 @@ class LogOffsets:
         retry_interval: timedelta = timedelta(seconds=1),
     ) -> None:
         own = {key: value for key, value in config.items() if _is_common(key)}
+        self.cluster = ""
         self._admin = AdminClient(own)
         self._isolation = (
             IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
@@ -86,6 +93,19 @@ class LogOffsets:
             time.sleep(self._pause)
             found |= self._ask(dict.fromkeys(shorter, latest))[0]
         return found
+
+    def reaching(self, offsets: Mapping[TopicPartition, int]) -> frozenset[TopicPartition]:
+        """The partitions whose logs go as far as these offsets, open transactions included.
+
+        Where only what is committed is read, a log ends before the first open transaction, and
+        who reads all of it may have come further.
+
+        Raises:
+            KafkaException: One of them can't be had.
+        """
+        specs = dict.fromkeys(offsets, _SPEC.latest())
+        ends = self._all(specs, IsolationLevel.READ_UNCOMMITTED)
+        return frozenset(of for of, end in ends.items() if end >= offsets[of])
 
     def beginnings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The offsets of the first records; see `ends`."""
@@ -130,7 +150,8 @@ class LogOffsets:
             KafkaException: No broker answers.
         """
         wanted = set(topics)
-        metadata = self._admin.list_topics(timeout=self._timeout)
+        metadata: Any = self._admin.list_topics(timeout=self._timeout)  # stubs: no cluster_id
+        self.cluster = metadata.cluster_id or self.cluster
         return {
             name: len(topic.partitions)
             for name, topic in metadata.topics.items()
@@ -145,26 +166,30 @@ class LogOffsets:
             raise next(iter(failed.values()))
         return found
 
-    def _all(self, specs: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
-        found, failed = self._ask(specs)
+    def _all(
+        self, specs: Mapping[TopicPartition, Any], isolation: IsolationLevel | None = None
+    ) -> dict[TopicPartition, int]:
+        found, failed = self._ask(specs, isolation)
         for _ in range(self._tries - 1):
             if not failed:
                 break
             time.sleep(self._pause)
-            more, failed = self._ask({of: specs[of] for of in failed})
+            more, failed = self._ask({of: specs[of] for of in failed}, isolation)
             found |= more
         for error in failed.values():
             raise error
         return found
 
     def _ask(
-        self, specs: Mapping[TopicPartition, Any]
+        self, specs: Mapping[TopicPartition, Any], isolation: IsolationLevel | None = None
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaException]]:
         if not specs:
             return {}, {}
         native = {confluent_kafka.TopicPartition(*of): spec for of, spec in specs.items()}
         futures = self._admin.list_offsets(
-            native, isolation_level=self._isolation, request_timeout=self._timeout
+            native,
+            isolation_level=self._isolation if isolation is None else isolation,
+            request_timeout=self._timeout,
         )
         found: dict[TopicPartition, int] = {}
         failed: dict[TopicPartition, KafkaException] = {}

@@ -11,14 +11,19 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from kafka_coop.config import parse
-from kafka_coop.fetching.log_offsets import LogOffsets
 from kafka_coop.spark.errors import DataLossError, OptionError
 from kafka_coop.spark.offsets import Range
 from kafka_coop.spark.option_values import LATEST
 from kafka_coop.spark.options import BatchOptions
 from kafka_coop.spark.reading import RangeTask, read_task, tasks_of
-from kafka_coop.spark.starting import refuse_others, resolve, wanted_partitions, wanted_topics
+from kafka_coop.spark.starting import (
+    answering,
+    logs_of,
+    refuse_others,
+    resolve,
+    wanted_partitions,
+    wanted_topics,
+)
 from kafka_coop.types import TopicPartition
 
 _LOG = logging.getLogger("kafka_coop.spark")
@@ -40,9 +45,10 @@ class BatchReader(DataSourceReader):
         Raises:
             OptionError: A topic or partition does not exist, or the end is before the beginning.
             DataLossError: Offsets are gone, and ``failOnDataLoss`` is true.
-            KafkaException: The brokers do not tell.
+            MembershipError: The brokers do not tell.
         """
-        return list(tasks_of(_ranges(self._options), self._options)) or [_NOTHING]
+        with answering(self._options):
+            return list(tasks_of(_ranges(self._options), self._options)) or [_NOTHING]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads one task's ranges, on an executor."""
@@ -55,12 +61,7 @@ _NOTHING = RangeTask()
 
 
 def _ranges(options: BatchOptions) -> dict[TopicPartition, Range]:
-    logs = LogOffsets(
-        parse(options.kafka).fetcher,
-        read_committed=options.read_committed,
-        retries=options.retries,
-        retry_interval=options.retry_interval,
-    )
+    logs = logs_of(options)
     partitions = wanted_partitions(options, wanted_topics(options, logs))
     for boundary in (options.starting, options.ending):
         refuse_others(boundary, partitions)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_coop.spark.offsets import Range, SourceOffset
+from kafka_coop.spark.offsets import Claim, Range, SourceOffset
 from kafka_coop.spark.options import canonical
 from kafka_coop.types import TopicPartition
 
@@ -23,10 +23,12 @@ class Committed:
     Attributes:
         offset: None: nothing.
         run: The claim beside it; None: there is none, or somebody else's metadata.
+        after: The claim of the same checkpoint's process before; None: there was none.
     """
 
     offset: int | None
     run: str | None
+    after: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,12 +38,14 @@ class Hold:
     Attributes:
         position: All before it is durable.
         committed: What the group knows. It is ahead of the position while a horizon is replayed.
+        after: The claim of the checkpoint's process before, if nobody else has held it since.
         shortened: Where the log ended when it had become shorter than what was read or committed;
             what is committed goes back to there. None: it has not.
     """
 
     position: int
     committed: Committed
+    after: str | None = None
     shortened: int | None = None
 
     @property
@@ -74,12 +78,16 @@ class Holdings:
             committed under it is left so until `renew`: a batch that is replayed and becomes
             durable must be known by it. Nothing else is put under it: what the replay did not
             read would pass for read.
+
+    Attributes:
+        run: The claim under which is committed now.
     """
 
     def __init__(self, run: str, inherited: str | None = None) -> None:
         self.run = run
         self._first_run = run
         self._claims = 1
+        self._before = inherited
         self._inherited = inherited
         self._held: dict[TopicPartition, Hold] = {}
         self._leaving: set[TopicPartition] = set()
@@ -105,11 +113,15 @@ class Holdings:
         """Where to go on by the checkpoint's word; None: it has none, or it does not count.
 
         It counts where nothing is committed any more (offsets expire): better twice than never.
+        What an earlier process of the checkpoint has committed, without logging a batch, is its
+        word, too: the partition has not moved.
         """
         known = self._known.get(of)
-        if known is None or (committed.offset is not None and committed.run != known.run):
+        if known is None:
             return None
-        return known.position
+        if committed.offset is None or committed.run == known.run:
+            return known.position
+        return committed.offset if committed.after == known.run else None
 
     # --- partitions come and go ------------------------------------------------------------
 
@@ -132,8 +144,17 @@ class Holdings:
         known = self._known.get(of)
         if known is not None and known.run == self.run != committed.run:
             self._claim_anew()
-        self._held[of] = Hold(position=position, committed=committed)
+        self._held[of] = Hold(
+            position=position, committed=committed, after=self._after(known, committed)
+        )
         self._leaving.discard(of)
+
+    def _after(self, known: Known | None, committed: Committed) -> str | None:
+        """What shows the checkpoint's next process that nobody else has held it since the last."""
+        if committed.run is not None and self._is_of_this_process(committed.run):
+            return committed.after
+        ours = known is not None and known.run in (committed.run, committed.after)
+        return self._before if ours else None
 
     def leave(self, partitions: Iterable[TopicPartition]) -> None:
         """These are to go as soon as nothing reads them."""
@@ -146,16 +167,22 @@ class Holdings:
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
         """These are gone, revoked or lost.
 
-        If one comes back and nobody has claimed it, we know how far we are. A batch that still
-        reads it goes on doing so.
+        If one comes back and nobody has claimed it, we know how far we are. What we had not
+        claimed ourselves is known by the claim that we meant to make: under another's, which may
+        be gone on with for long before it comes back, our position would pass for that one's.
+        A batch that still reads it goes on doing so.
         """
         for of in partitions:
             hold = self._held.pop(of, None)
             self._leaving.discard(of)
             if of in self._reading:
                 self._orphans[of] = self._reading.pop(of)
-            if hold is not None and hold.committed.run is not None:
-                self._known[of] = Known(position=hold.position, run=hold.committed.run)
+            if hold is not None:
+                claim = hold.committed.run
+                ours = claim == self._before or self._is_of_this_process(claim or "")
+                self._known[of] = Known(
+                    position=hold.position, run=claim if claim and ours else self.run
+                )
 
     # --- records are lost ------------------------------------------------------------------
 
@@ -239,10 +266,14 @@ class Holdings:
                 found[of] = known.offset
         return found
 
-    def committed(self, of: TopicPartition, offset: int, run: str) -> None:
+    def claim(self, of: TopicPartition) -> Claim:
+        """What is to be committed beside the offset of a partition that is held."""
+        return Claim(self.run, self._held[of].after)
+
+    def committed(self, of: TopicPartition, offset: int, claim: Claim) -> None:
         """The group has taken a commit."""
         if (hold := self._held.get(of)) is not None:
-            hold.committed = Committed(offset=offset, run=run)
+            hold.committed = Committed(offset=offset, run=claim.run, after=claim.after)
 
     def ready(self) -> dict[TopicPartition, int]:
         """The positions of what a batch may read: held, not leaving, and claimed."""
@@ -251,6 +282,9 @@ class Holdings:
             for of, hold in self._held.items()
             if of not in self._leaving and self._is_ours(hold.committed)
         }
+
+    def _is_of_this_process(self, claim: str) -> bool:
+        return claim.partition(".")[0] == self._first_run
 
     def _is_ours(self, committed: Committed) -> bool:
         return committed.run is not None and committed.run in (self.run, self._inherited)

@@ -22,10 +22,10 @@ from kafka_coop.consumer import CoopConsumer
 from kafka_coop.fetching.ranges import NoProgressError
 from kafka_coop.hopeless import HOPELESS
 from kafka_coop.listener import RebalanceListener
-from kafka_coop.spark.errors import MembershipError, OptionError
+from kafka_coop.spark.errors import DataLossError, MembershipError, OptionError
 from kafka_coop.spark.holdings import Committed, Holdings
 from kafka_coop.spark.latency import RebalanceLatency
-from kafka_coop.spark.offsets import claim_metadata, claim_of
+from kafka_coop.spark.offsets import claim_of
 from kafka_coop.spark.options import StreamOptions
 from kafka_coop.spark.refusals import refusal
 from kafka_coop.types import TopicPartition
@@ -93,6 +93,7 @@ class Member:
         self._sent: dict[TopicPartition, tuple[int, str]] = {}
         self._assigned = False
         self._closing = False
+        self._for_good = False
         self._failure: BaseException | None = None
         self._last_error: str | None = None
         static = {} if instance_id is None else {"group.instance.id": instance_id}
@@ -110,9 +111,9 @@ class Member:
 
         Raises:
             MembershipError: It is over for good, or the group refuses what we commit.
-            OptionError: An option proved wrong when the first partitions came.
+            OptionError, DataLossError: An option proved wrong when the first partitions came.
         """
-        if isinstance(self._failure, OptionError | MembershipError):
+        if isinstance(self._failure, OptionError | MembershipError | DataLossError):
             raise self._failure
         if self._failure is not None:
             raise MembershipError(f"the membership ended: {self._failure}") from self._failure
@@ -160,7 +161,7 @@ class Member:
         if fresh:
             self._sent |= {of: (offset, run) for of, offset in fresh.items()}
             with contextlib.suppress(KafkaException, RuntimeError):  # closed; else tried again
-                self._consumer.commit(offsets=_native(fresh, run))
+                self._consumer.commit(offsets=self._native(fresh))
 
     def commit_now(self, only: Iterable[TopicPartition] | None = None) -> None:
         """Commits what is news and waits. What could not be committed stays news.
@@ -169,13 +170,14 @@ class Member:
         told by `raise_failure`.
         """
         with self.changed:
-            run, news = self.holdings.run, self.holdings.news()
-        if only is not None:
-            news = {of: news[of] for of in only if of in news}
-        if not news:
+            news = self.holdings.news()
+            if only is not None:
+                news = {of: news[of] for of in only if of in news}
+            offsets = self._native(news)
+        if not offsets:
             return
         try:
-            answered = self._consumer.commit(offsets=_native(news, run), asynchronous=False)
+            answered = self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:
             self._refused(error.args[0], news)
         except RuntimeError as error:  # closed meanwhile
@@ -196,9 +198,7 @@ class Member:
             return {}
         self._note_errors(answered)
         return {
-            TopicPartition(one.topic, one.partition): Committed(
-                offset=one.offset if one.offset >= 0 else None, run=claim_of(one.metadata)
-            )
+            TopicPartition(one.topic, one.partition): _as_committed(one)
             for one in answered
             if one.error is None
         }
@@ -221,12 +221,27 @@ class Member:
         """How long the last rebalance took, from the wish to join to the last callback."""
         return self._latency.last()
 
-    def close(self) -> None:
-        """Leaves the group; what a batch still reads is not committed. A second call waits."""
+    def close(self, *, for_good: bool = False) -> None:
+        """Leaves the group; what a batch still reads is not committed. A second call waits.
+
+        Args:
+            for_good: A static member, too: others are to have its partitions at once. Else the
+                group keeps them for it until its session is over.
+        """
         with self.changed:
+            self._for_good = for_good
             self._closing = True
             self.changed.notify_all()
         self._thread.join(_CLOSE_TIMEOUT)
+
+    def _native(self, news: Mapping[TopicPartition, int]) -> list[confluent_kafka.TopicPartition]:
+        """To be committed, with our claims. Holds `changed`."""
+        return [
+            confluent_kafka.TopicPartition(
+                of.topic, of.partition, offset, self.holdings.claim(of).to_metadata()
+            )
+            for of, offset in news.items()
+        ]
 
     # --- the member's thread ---------------------------------------------------------------
 
@@ -242,7 +257,8 @@ class Member:
                 self.changed.notify_all()
         finally:
             with contextlib.suppress(Exception):
-                self._consumer.close()
+                # Who has drained says LeaveGroup, although it is static. It need not wait for it.
+                self._consumer.close(drain=timedelta(0) if self._for_good else None)
 
     def _subscribe(self) -> None:
         options = self._options
@@ -280,24 +296,37 @@ class Member:
 
     def _take_in(self) -> None:
         """What came is held from here on: where to begin is found, and claimed."""
-        known = self.committed(self._coming)
+        committed = self.committed(self._coming)
         with self.changed:
-            positions = {of: self.holdings.position_from(of, c) for of, c in known.items()}
-        unknown = {of: known[of] for of, position in positions.items() if position is None}
+            known = {of: self.holdings.position_from(of, c) for of, c in committed.items()}
+        # First what needs nobody's answer: a log that does not tell where it begins holds up
+        # the others of its kind, and not what the checkpoint knows.
+        self._hold({of: at for of, at in known.items() if at is not None}, committed)
+        unknown = {of: committed[of] for of, at in known.items() if at is None}
+        if not unknown:
+            return
         try:
-            found = {**positions, **(self._begin(unknown) if unknown else {})}
+            found = self._begin(unknown)
         except (KafkaException, NoProgressError) as error:
             self._warn(str(error))
             return  # with the next turn again
         with self.changed:
-            for of, committed in known.items():
-                if (position := found.get(of)) is not None:
-                    if positions[of] is None and committed.offset is not None:
-                        self.moved |= {of}
-                    self.holdings.hold(of, position, committed)
-        self.commit_now(known)
+            self.moved |= {of for of in found if committed[of].offset is not None}
+        self._hold(found, committed)
+
+    def _hold(
+        self,
+        positions: Mapping[TopicPartition, int],
+        committed: Mapping[TopicPartition, Committed],
+    ) -> None:
+        if not positions:
+            return
         with self.changed:
-            self._coming -= known.keys()
+            for of, position in positions.items():
+                self.holdings.hold(of, position, committed[of])
+        self.commit_now(positions)
+        with self.changed:
+            self._coming -= positions.keys()
             self.changed.notify_all()
 
     def assigned(self, partitions: set[TopicPartition]) -> None:
@@ -359,9 +388,10 @@ class Member:
         """Each commit says in its metadata under which claim it was made. Holds `changed`."""
         answered = list(answered)
         for one in answered:
-            run = claim_of(one.metadata)
-            if one.error is None and run is not None:
-                self.holdings.committed(TopicPartition(one.topic, one.partition), one.offset, run)
+            claim = claim_of(one.metadata)
+            if one.error is None and claim is not None:
+                of = TopicPartition(one.topic, one.partition)
+                self.holdings.committed(of, one.offset, claim)
         self._note_errors(answered)
         self.changed.notify_all()
 
@@ -400,11 +430,10 @@ def _plain(partitions: Iterable[Any]) -> set[TopicPartition]:
     return {TopicPartition(one.topic, one.partition) for one in partitions}
 
 
-def _native(
-    offsets: Mapping[TopicPartition, int], run: str
-) -> list[confluent_kafka.TopicPartition]:
-    metadata = claim_metadata(run)
-    return [
-        confluent_kafka.TopicPartition(of.topic, of.partition, offset, metadata)
-        for of, offset in offsets.items()
-    ]
+def _as_committed(answered: Any) -> Committed:
+    claim = claim_of(answered.metadata)
+    return Committed(
+        offset=answered.offset if answered.offset >= 0 else None,
+        run=None if claim is None else claim.run,
+        after=None if claim is None else claim.after,
+    )

@@ -122,18 +122,34 @@ def _range(span: Any) -> Range:
     return Range(start, stop)
 
 
-def claim_metadata(run: str) -> str:
-    """What a query commits beside its offsets: who holds the partition (docs/SPARK.md)."""
-    return json.dumps({"kafka_coop": _VERSION, "run": run}, separators=(",", ":"))
+class Claim(NamedTuple):
+    """Who holds a partition: what a query commits beside its offsets (docs/SPARK.md).
+
+    Attributes:
+        run: Of the process that committed.
+        after: Of the same checkpoint's process before it; None: it is the first.
+    """
+
+    run: str
+    after: str | None = None
+
+    def to_metadata(self) -> str:
+        """As it is committed."""
+        fields: dict[str, Any] = {"kafka_coop": _VERSION, "run": self.run}
+        if self.after is not None:
+            fields["after"] = self.after
+        return json.dumps(fields, separators=(",", ":"))
 
 
-def claim_of(metadata: str | None) -> str | None:
-    """The run that a committed offset's metadata names; it is anybody's, and may name none."""
+def claim_of(metadata: str | None) -> Claim | None:
+    """The claim in a committed offset's metadata, which is anybody's, and may have none."""
     try:
         fields = json.loads(metadata or "null")
     except ValueError:
         return None
     if not isinstance(fields, dict) or fields.get("kafka_coop") != _VERSION:
         return None
-    run = fields.get("run")
-    return run if isinstance(run, str) else None
+    run, after = fields.get("run"), fields.get("after")
+    if not isinstance(run, str):
+        return None
+    return Claim(run, after if isinstance(after, str) else None)

@@ -29,6 +29,9 @@ _UNITS = {
     "h": timedelta(hours=1),
     "d": timedelta(days=1),
 }
+_LONGEST: Final = timedelta(days=36_500)
+"""Far below what a thread can wait for, which is no time-out of anybody's."""
+
 _LARGEST: Final = 2**63 - 1
 _LAST_INDEX: Final = 2**31 - 1
 _INDEX_DIGITS: Final = 10
@@ -83,9 +86,12 @@ def duration(option: str, text: str) -> timedelta:
     if found is None:
         raise OptionError(option, f"{text!r} is no duration: write for instance 500ms, 30s or 15m")
     try:
-        return int(found[1]) * _UNITS[found[2].lower()]
+        given = int(found[1]) * _UNITS[found[2].lower()]
     except OverflowError:
-        raise OptionError(option, f"{text!r} is too long a time") from None
+        given = timedelta.max
+    if given > _LONGEST:
+        raise OptionError(option, f"{text!r} is too long a time: {_LONGEST.days}d is the longest")
+    return given
 
 
 def topic_names(option: str, text: str) -> tuple[str, ...]:
@@ -119,11 +125,13 @@ def pattern(option: str, text: str) -> str:
         raise OptionError(option, "is empty: give a regular expression, for instance orders-.*")
     flags = _FLAGS.match(text)
     of, rest = (flags[1], text[flags.end() :]) if flags else ("", text)
+    whole = f"^(?{of}:{rest})$"
     try:
         re.compile(rest)
+        re.compile(whole)  # of flags that exclude one another the rest alone knows nothing
     except re.error as error:
         raise OptionError(option, f"{text!r} is no regular expression: {error}") from None
-    return f"^(?{of}:{rest})$"
+    return whole
 
 
 def assigned(option: str, text: str) -> tuple[TopicPartition, ...]:

@@ -110,6 +110,13 @@ class ReadOptions:
     retry_interval: timedelta = timedelta(milliseconds=1000)
 
     @property
+    def subscription(self) -> str:
+        """The option that says what is read."""
+        if self.partitions:
+            return "assign"
+        return "subscribePattern" if self.pattern else "subscribe"
+
+    @property
     def doubt(self) -> timedelta:
         """How long a log's end that lies before what was read from it is asked for again."""
         return self.retries * self.retry_interval

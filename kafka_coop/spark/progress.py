@@ -23,6 +23,7 @@ class SourceProgress:
     Attributes:
         id: The checkpoint's name for itself.
         group: The consumer group.
+        cluster: The id of the cluster that it is in; empty: not known.
         member: The member's id; empty where it has none.
         topics: Those that it has read, or holds partitions of.
         lag: Records between the last batch's end and the log's, of each partition held.
@@ -33,6 +34,7 @@ class SourceProgress:
 
     id: str
     group: str
+    cluster: str = ""
     member: str = ""
     topics: frozenset[str] = frozenset()
     lag: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -107,7 +109,9 @@ def in_competition(sources: Sequence[SourceProgress]) -> list[SourceProgress]:
         one
         for one in members
         if any(
-            other is not one and other.group == one.group and other.topics & one.topics
+            other is not one
+            and (other.cluster, other.group) == (one.cluster, one.group)
+            and other.topics & one.topics
             for other in members
         )
     ]
@@ -135,6 +139,7 @@ def _source(end: Mapping[str, Any], latest: Mapping[str, Any]) -> SourceProgress
     return SourceProgress(
         id=identity["id"],
         group=identity["group"],
+        cluster=latest.get("cluster", ""),
         member=latest.get("member", ""),
         topics=frozenset(end.get("topics", ())) | frozenset(latest.get("topics", ())),
         lag=lag,

@@ -6,16 +6,49 @@ for good, the query would read nothing and say nothing.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Final
 
 from confluent_kafka import KafkaError
 
+from kafka_coop.config.known import KNOWN
 from kafka_coop.hopeless import HOPELESS
+from kafka_coop.spark.errors import OptionError
+from kafka_coop.spark.kafka_keys import PREFIX
 from kafka_coop.spark.options import ReadOptions
 
 _OF_MEMBERS: Final = frozenset({KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION})
 """To a member: the partitions are not its own any more, and it is told so otherwise. To who is no
 member: the group has some."""
+
+_PROPERTY: Final = re.compile(r'property:? "([\w.]+)"|`([\w.]+)`|([\w]+(?:\.[\w]+)+) failed')
+"""Which one librdkafka complains of."""
+
+
+def refused_configuration(whose: str, error: Exception, given: Mapping[str, str]) -> OptionError:
+    """What librdkafka says of the properties it was made with, by the option's name.
+
+    Args:
+        whose: "producer", or who else was to be made.
+        error: What confluent-kafka raised.
+        given: The ``kafka.*`` options, without their prefix.
+    """
+    return OptionError(
+        f"{PREFIX}{_property(str(error), given)}",
+        f"the {whose}'s configuration is refused: {error}. Correct it, or remove it",
+    )
+
+
+def _property(complaint: str, given: Mapping[str, str]) -> str:
+    """What the user calls the property that librdkafka complains of, perhaps by another name."""
+    found = _PROPERTY.search(complaint)
+    name = "" if found is None else found[1] or found[2] or found[3]
+    if not name or name in given:
+        named = (key for key in sorted(given, key=len, reverse=True) if key in complaint)
+        return name or next(named, "*")
+    aliases = (key for key in given if key in KNOWN and KNOWN[key].alias_of == name)
+    return next(aliases, name)
 
 
 def refusal(error: KafkaError, names: str, options: ReadOptions) -> str | None:
@@ -41,7 +74,7 @@ def refusal(error: KafkaError, names: str, options: ReadOptions) -> str | None:
     if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         return (
             f"no right to the offsets of {names}: grant READ on the topics of option "
-            f"{_subscription(options)}, or leave them out"
+            f"{options.subscription}, or leave them out"
         )
     if code in (KafkaError.OFFSET_METADATA_TOO_LARGE, KafkaError.INVALID_COMMIT_OFFSET_SIZE):
         return (
@@ -51,9 +84,3 @@ def refusal(error: KafkaError, names: str, options: ReadOptions) -> str | None:
     if code in HOPELESS:
         return f"the group of option {group} can't be used: {error.str()}"
     return None
-
-
-def _subscription(options: ReadOptions) -> str:
-    if options.partitions:
-        return "assign"
-    return "subscribePattern" if options.pattern else "subscribe"

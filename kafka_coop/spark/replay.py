@@ -13,7 +13,7 @@ from kafka_coop.spark.holdings import Committed, Holdings
 from kafka_coop.spark.member import Member
 from kafka_coop.spark.offsets import Range, SourceOffset
 from kafka_coop.spark.options import StreamOptions
-from kafka_coop.spark.starting import wanted_topics
+from kafka_coop.spark.starting import wanted_partitions, wanted_topics
 from kafka_coop.types import TopicPartition
 
 _LOG = logging.getLogger("kafka_coop.spark")
@@ -41,8 +41,7 @@ def replay(
     Raises:
         MembershipError: A partition is neither ours nor taken by anybody in time. Were the
             batch to become durable without it, the checkpoint would skip its records.
-        OptionError: A topic of the batch is not subscribed to any more.
-        KafkaException: No broker answers.
+        OptionError: A partition of the batch is not asked for any more.
     """
     _refuse_unsubscribed(planned, options, logs)
     wanted = {of: span for of, span in planned.ranges.items() if span.size > 0}
@@ -100,12 +99,13 @@ def _taken(committed: Committed | None, planned: SourceOffset, span: Range) -> b
 
 
 def _refuse_unsubscribed(planned: SourceOffset, options: StreamOptions, logs: LogOffsets) -> None:
-    counts = wanted_topics(options, logs)
-    names = {of.topic for of, span in planned.ranges.items() if span.size > 0}
-    if gone := sorted(names - counts.keys()):
+    wanted = wanted_partitions(options, wanted_topics(options, logs))
+    read = {of for of, span in planned.ranges.items() if span.size > 0}
+    if gone := sorted(read - set(wanted)):
+        names = ", ".join(f"{of.topic}:{of.partition}" for of in gone[:5])
         raise OptionError(
-            "subscribe",
-            f"the last batch, which is to be replayed, reads {', '.join(gone)}, which is "
-            "deleted or not subscribed to any more: bring it back until that batch is done, "
-            "or set checkpointLocation to a new folder",
+            options.subscription,
+            f"the last batch, which is to be replayed, reads {names}, which is deleted or not "
+            "asked for any more: bring it back until that batch is done, or set "
+            "checkpointLocation to a new folder",
         )

@@ -18,7 +18,6 @@ from confluent_kafka import KafkaException
 from prometheus_client import start_http_server
 
 from kafka_coop.config import parse
-from kafka_coop.fetching.log_offsets import LogOffsets
 from kafka_coop.spark.admission import Delay, limit_offsets
 from kafka_coop.spark.available_now import wait_for_group
 from kafka_coop.spark.errors import DataLossError, MembershipError, OptionError
@@ -32,7 +31,9 @@ from kafka_coop.spark.reading import RangeTask, tasks_of
 from kafka_coop.spark.rendezvous import Rendezvous
 from kafka_coop.spark.replay import replay
 from kafka_coop.spark.starting import (
+    answering,
     horizon_start,
+    logs_of,
     refuse_others,
     resolve,
     wanted_partitions,
@@ -50,6 +51,10 @@ Spark asks for the latest offset a hundred times a second; a call that finds not
 something to come before it says so. What an idle query costs is the number of such calls.
 """
 
+_PORT_IS_FREED_WITHIN = 5.0
+"""Seconds. ``query.stop()`` does not wait for the reader's process, which may still listen when the
+query's next run has begun."""
+
 _ENDS_HOLD = 1.0
 """Seconds for which the logs' ends are not asked for again, if there is enough to read; and their
 beginnings, in any case."""
@@ -62,19 +67,13 @@ class Session:
         options: The source's.
 
     Raises:
-        OptionError: A topic or partition does not exist.
-        KafkaException: No broker answers.
+        OptionError: librdkafka does not take a property.
     """
 
     def __init__(self, options: StreamOptions) -> None:
         self._options = options
         self._fetching = parse(options.kafka).fetcher
-        self._logs = LogOffsets(
-            self._fetching,
-            read_committed=options.read_committed,
-            retries=options.retries,
-            retry_interval=options.retry_interval,
-        )
+        self._logs = logs_of(options)
         self._member: Member | None = None
         self._stop_serving: Callable[[], None] | None = None
         self._id = ""
@@ -96,7 +95,8 @@ class Session:
     def aim_at_what_is_there(self) -> None:
         """``Trigger.AvailableNow``: what is in the logs now is to be read, and no more."""
         counts = wanted_topics(self._options, self._logs)
-        self._targets = self._logs.all_ends(wanted_partitions(self._options, counts))
+        with answering(self._options):
+            self._targets = self._logs.all_ends(wanted_partitions(self._options, counts))
 
     def latest(self, start: Mapping[str, Any], *, limited: bool) -> Mapping[str, Any]:
         """The end of the next batch, and the safe moment of the last one.
@@ -113,8 +113,7 @@ class Session:
         """
         member = self._joined(start, durable=True)
         if self._drained:
-            time.sleep(_CALM_PAUSE)
-            return start
+            return self._goes_no_further(start)
         member.raise_failure()
         # Before the last batch counts, if the driver's listener was quick enough: it lacked what
         # others have, and who reads it again must find it.
@@ -171,6 +170,7 @@ class Session:
         return {
             "id": self._id,
             "group": self._options.group,
+            "cluster": self._logs.cluster,
             "member": member.member_id,
             "topics": sorted(self._topics.keys() | {of.topic for of in held}),
             "tps": {f"{of.topic}:{of.partition}": self._ends.get(of) for of in held},
@@ -188,11 +188,11 @@ class Session:
 
     def close(self) -> None:
         """Leaves the group."""
-        if self._member is not None:
-            self._member.close()
-        if self._stop_serving is not None:
+        if self._stop_serving is not None:  # first: whoever comes next may want the port at once
             self._stop_serving()
             self._stop_serving = None
+        if self._member is not None:
+            self._member.close()
 
     # --- joining ---------------------------------------------------------------------------
 
@@ -249,7 +249,27 @@ class Session:
         old = [of for of in fresh if of not in new]
         earliest = Boundary(option="startingOffsets", offset=EARLIEST)
         solve = functools.partial(resolve, logs=self._logs, latest_if_none=options.latest_if_none)
-        return positions | solve(earliest, new) | solve(options.starting, old)
+        begins = solve(options.starting, old)
+        self._refuse_starts_beyond(begins)
+        return positions | solve(earliest, new) | begins
+
+    def _refuse_starts_beyond(self, begins: dict[TopicPartition, int]) -> None:
+        """An offset of startingOffsets that the log does not have is told before it is claimed.
+
+        Once committed it would go before the option, however that is corrected, and records would
+        be skipped as soon as the log has grown to there.
+        """
+        named = self._options.starting.offsets or {}
+        given = [of for of, at in begins.items() if named.get(of) == at]
+        if not given:
+            return
+        first, last = self._logs.all_beginnings(given), self._logs.all_ends(given)
+        beyond = {of: begins[of] for of in given if begins[of] > last[of]}
+        reached = self._reached_with_open_transactions(beyond)
+        for of in given:
+            end = max(last[of], begins[of]) if of in reached else last[of]
+            log = Range(first[of], max(first[of], end))
+            begins[of] = position_within(of, begins[of], log, self._options)
 
     # --- the safe moment -------------------------------------------------------------------
 
@@ -282,11 +302,28 @@ class Session:
         with member.changed:
             if member.holdings.news():
                 return True
-        member.close()
+        member.close(for_good=True)
         self._drained = True
         rendezvous.answer()
         _LOG.info("group %s: drained", self._options.group)
         return True
+
+    def _goes_no_further(self, start: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Drained, it is no member any more, and waits for the driver to stop the query.
+
+        A driver that had given up waiting, while we were leaving, would have a query that runs
+        and reads nothing. Should it ask again, it is answered.
+        """
+        rendezvous = Rendezvous(self._id)
+        if not rendezvous.is_asked():
+            raise MembershipError(
+                f"the query has left the group {self._options.group!r}: it was drained, when the "
+                "driver had already stopped waiting for it. All its work is committed: start it "
+                "again, and let drain's timeout be longer"
+            )
+        rendezvous.answer()
+        time.sleep(_CALM_PAUSE)
+        return start
 
     def _refuse_competition(self) -> None:
         """Two sources of one query divide the partitions between them."""
@@ -364,7 +401,11 @@ class Session:
             }
         available = self._available(member, holds, limited=limited)
         offsets = sum(span.size for span in available.values())
-        if offsets == 0 or (limited and self._holds_back(offsets)) or member.is_fenced:
+        if offsets == 0 or (limited and self._holds_back(offsets)):
+            return None
+        if member.is_fenced:
+            why = "the group's coordinator has not answered for a session's time"
+            self._refuse_to_end(why, limited=limited)
             return None
         with member.changed:
             claims = (
@@ -379,11 +420,26 @@ class Session:
                 {of: span for of, span in available.items() if ready.get(of) == span.start}, most
             )
             if not chosen:
+                why = f"the group has not taken what we claim ({member.last_error})"
+                self._refuse_to_end(why, limited=limited)
                 return None
             end = self._end(member.holdings, chosen).to_json()
             member.holdings.begin(end, chosen)
         self._last_batch = time.monotonic()
         return end
+
+    @staticmethod
+    def _refuse_to_end(why: str, *, limited: bool) -> None:
+        """Something is there, and not to be read yet. Trigger.Once does not ask again.
+
+        Raises:
+            MembershipError: It would end as if nothing were there.
+        """
+        if not limited:
+            raise MembershipError(
+                f"there is something to read, but {why}. Trigger.Once asks once, and would end as "
+                "if nothing were there: start the query again"
+            )
 
     def _available(
         self, member: Member, holds: Mapping[TopicPartition, Hold], *, limited: bool
@@ -395,21 +451,40 @@ class Session:
                 self._ends = self._logs.ends(holds, known=known)
                 self._asked_at = time.monotonic()
             begins = self._beginnings(holds)
+            reached = self._reached_with_open_transactions(
+                {of: holds[of].reached for of, end in self._ends.items() if holds[of].reached > end}
+            )
         except KafkaException as error:
-            if not limited:  # Trigger.Once asks once, and would end as if nothing were there
-                raise
-            self._warn_once(f"the logs' ends can't be had: {error}")
+            why = f"the logs' ends can't be had: {error}"
+            if not limited:
+                raise MembershipError(
+                    f"{why}. Trigger.Once asks once, and would end as if nothing were there: "
+                    "start the query again"
+                ) from None
+            self._warn_once(why)
             return {}
         self._warned = ""
         available = {}
         for of, end in self._ends.items():
             first = begins.get(of, 0)
-            log = Range(first, max(first, end))
+            log = Range(first, max(first, holds[of].reached if of in reached else end))
             position = self._position_within(member, of, holds[of], log)
             if self._targets is not None:
                 end = self._target(of, position, end)  # noqa: PLW2901  # the end that counts
-            available[of] = Range(position, end)
+            available[of] = Range(position, max(position, end))
         return available
+
+    def _reached_with_open_transactions(
+        self, offsets: Mapping[TopicPartition, int]
+    ) -> frozenset[TopicPartition]:
+        """Of what is beyond the logs' ends: where transactions are open, and it is there.
+
+        A member of the group that reads uncommitted records has come so far, say. There is
+        nothing to read for us before the transaction has ended.
+        """
+        if not offsets or not self._options.read_committed:
+            return frozenset()
+        return self._logs.reaching(offsets)
 
     def _target(self, of: TopicPartition, position: int, end: int) -> int:
         """Up to where this run reads a log that ends at ``end``."""
@@ -480,10 +555,15 @@ class Session:
         """What is to be replayed and is in the logs no more: told before its tasks start."""
         if not self._options.fail_on_data_loss:
             return  # the tasks skip it
-        begins = self._logs.beginnings(ranges)
-        ends = self._logs.ends(ranges, known={of: span.stop for of, span in ranges.items()})
+        stops = {of: span.stop for of, span in ranges.items()}
+        with answering(self._options):
+            begins = self._logs.beginnings(ranges)
+            ends = self._logs.ends(ranges, known=stops)
+            beyond = {of: stops[of] for of, end in ends.items() if end < stops[of]}
+            reached = self._reached_with_open_transactions(beyond)
         for of, span in ranges.items():
-            log = Range(begins.get(of, 0), ends.get(of, span.stop))
+            end = span.stop if of in reached else ends.get(of, span.stop)
+            log = Range(begins.get(of, 0), end)
             for offset in span:
                 position_within(of, offset, log, self._options)
 
@@ -514,12 +594,17 @@ def _serve_metrics(port: int) -> Callable[[], None]:
     Raises:
         OptionError: The port is taken.
     """
-    try:
-        server, thread = start_http_server(port)
-    except OSError as error:
-        raise OptionError(
-            "metricsPort", f"{port} can't be listened on ({error.strerror}): take another"
-        ) from None
+    deadline = time.monotonic() + _PORT_IS_FREED_WITHIN
+    while True:
+        try:
+            server, thread = start_http_server(port)
+            break
+        except OSError as error:
+            if time.monotonic() >= deadline:
+                raise OptionError(
+                    "metricsPort", f"{port} can't be listened on ({error.strerror}): take another"
+                ) from None
+            time.sleep(_CALM_PAUSE)
 
     def stop() -> None:
         server.shutdown()

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -38,8 +37,8 @@ from pyspark.sql.types import (
 
 from kafka_coop.config.known import KNOWN, closest
 from kafka_coop.spark.errors import OptionError, SparkSourceError, no_answer
-from kafka_coop.spark.kafka_keys import PREFIX
 from kafka_coop.spark.options import SinkOptions
+from kafka_coop.spark.refusals import refused_configuration
 from kafka_coop.spark.worker import spare_collections
 
 _DEFAULTS: Final = {
@@ -69,9 +68,6 @@ _PAUSE: Final = 0.2
 _PASSING: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE})
 
 _FATAL: int = KafkaError._FATAL  # noqa: SLF001  # the name of confluent's public constant
-
-_PROPERTY: Final = re.compile(r'property:? "([\w.]+)"|`([\w.]+)`')
-"""Which one librdkafka complains of."""
 
 _HEADERS = ArrayType(
     StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -171,22 +167,9 @@ def require_brokers(options: SinkOptions) -> None:
     try:
         producer = Producer(_config(options, "check"))
     except (KafkaException, TypeError, ValueError) as error:
-        raise OptionError(
-            f"{PREFIX}{_property(str(error), options.kafka)}",
-            f"the producer's configuration is refused: {error}. Correct it, or remove it",
-        ) from None
+        raise refused_configuration("producer", error, options.kafka) from None
     if options.topic is not None:
         _require_topic(producer, options)
-
-
-def _property(complaint: str, given: Mapping[str, str]) -> str:
-    """What the user calls the property that librdkafka complains of, perhaps by another name."""
-    found = _PROPERTY.search(complaint)
-    if found is None:
-        return "*"
-    name = found[1] or found[2]
-    aliases = (key for key in given if key in KNOWN and KNOWN[key].alias_of == name)
-    return name if name in given else next(aliases, name)
 
 
 def _require_topic(producer: Producer, options: SinkOptions) -> None:

@@ -2,18 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
 from confluent_kafka import KafkaException
 
+from kafka_coop.config import parse
 from kafka_coop.fetching.log_offsets import LogOffsets
 from kafka_coop.fetching.ranges import OffsetsGoneError, RangeFetcher
 from kafka_coop.spark.errors import MembershipError, OptionError, no_answer
 from kafka_coop.spark.option_values import EARLIEST, LATEST, Boundary
 from kafka_coop.spark.options import ReadOptions
+from kafka_coop.spark.refusals import refused_configuration
 from kafka_coop.types import TopicPartition
+
+
+def logs_of(options: ReadOptions) -> LogOffsets:
+    """Who knows the logs that the options name.
+
+    Raises:
+        OptionError: librdkafka does not take a property: a file that is not there, say.
+    """
+    try:
+        return LogOffsets(
+            parse(options.kafka).fetcher,
+            read_committed=options.read_committed,
+            retries=options.retries,
+            retry_interval=options.retry_interval,
+        )
+    except KafkaException as error:
+        raise refused_configuration("client", error, options.kafka) from None
+
+
+@contextmanager
+def answering(options: ReadOptions) -> Iterator[None]:
+    """Where nothing goes on without the brokers' answer.
+
+    Raises:
+        MembershipError: There was none, or they refuse it, after all the retries that the options
+            ask for.
+    """
+    try:
+        yield
+    except KafkaException as raised:
+        error = raised.args[0]
+        if error.code() < 0:  # librdkafka's own: nobody answered
+            why = no_answer(options.kafka["bootstrap.servers"], error.str())
+        else:
+            why = (
+                f"the brokers don't tell of the logs of option {options.subscription}: "
+                f"{error.str()}. Check the right to describe these topics, and that all of their "
+                "partitions have leaders"
+            )
+        raise MembershipError(why) from None
 
 
 def resolve(
@@ -109,12 +152,8 @@ def wanted_topics(options: ReadOptions, logs: LogOffsets) -> dict[str, int]:
         MembershipError: No broker answers.
     """
     assigned = {of.topic for of in options.partitions}
-    try:
+    with answering(options):
         counts = logs.partition_counts({*options.topics, *assigned}, options.pattern)
-    except KafkaException as error:
-        raise MembershipError(
-            no_answer(options.kafka["bootstrap.servers"], error.args[0].str())
-        ) from None
     for option, names in (("subscribe", options.topics), ("assign", sorted(assigned))):
         if missing := [name for name in names if name not in counts]:
             raise OptionError(

@@ -23,6 +23,8 @@ from kafka_coop.spark.options import StreamOptions
 from kafka_coop.spark.reading import RangeTask, read_task
 from kafka_coop.spark.session import Session
 
+_NO_LIMIT = 2**63 - 1
+
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The streaming source. Spark also pickles copies of it to tasks, for `read` alone.
@@ -44,7 +46,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(self._options.max_offsets)
         if self._options.min_offsets is not None:
             return ReadMinRows(self._options.min_offsets)
-        return ReadAllAvailable()
+        return ReadMaxRows(_NO_LIMIT)  # not ReadAllAvailable: that is how Trigger.Once is known
 
     def initialOffset(self) -> dict[str, Any]:
         """Nothing: where to begin is the group's matter, and Spark may ask a second process."""
@@ -56,8 +58,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next batch; ``start`` is durable (docs/SPARK.md, hand-over)."""
-        has_limits = not isinstance(self.getDefaultReadLimit(), ReadAllAvailable)
-        once = has_limits and isinstance(limit, ReadAllAvailable)
+        once = isinstance(limit, ReadAllAvailable)
         return dict(self._in_session().latest(start, limited=not once))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:

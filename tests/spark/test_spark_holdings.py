@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_coop.spark.holdings import Committed, Holdings
-from kafka_coop.spark.offsets import Range, SourceOffset
+from kafka_coop.spark.offsets import Claim, Range, SourceOffset
 from kafka_coop.types import TopicPartition
 
 NOTHING = Committed(offset=None, run=None)
@@ -60,6 +60,7 @@ class Query:
         yield self.die
         if self.group.owner is None:
             yield self.own
+            yield lambda: self.own(claims=False)
         elif self.group.owner is not self:
             yield self.own  # the session of the other was lost
             yield self.take_over
@@ -68,6 +69,7 @@ class Query:
         elif self.batch is None and self.group.owner is self:
             yield self.plan
             yield self.shorten
+            yield self.lose
         elif self.batch is not None and not self.durable:
             yield self.finish
         elif self.batch is not None:
@@ -94,7 +96,14 @@ class Query:
         other.commit()
         self.own()
 
-    def own(self) -> None:
+    def lose(self) -> None:
+        """Its session ends, and nobody has it for a while."""
+        assert self.holdings is not None
+        self.holdings.drop([ONE])
+        self.group.owner = None
+
+    def own(self, *, claims: bool = True) -> None:
+        """Without claims: the commit fails."""
         other, holdings = self.group.owner, self.holdings
         assert holdings is not None
         if other is not None and other.holdings is not None:
@@ -103,18 +112,20 @@ class Query:
         committed = self.group.committed
         known = holdings.position_from(ONE, committed)
         holdings.hold(ONE, (committed.offset or 0) if known is None else known, committed)
-        self.commit()
+        if claims:
+            self.commit()
 
     def commit(self) -> None:
         assert self.holdings is not None
         for offset in self.holdings.news().values():
-            self.group.committed = Committed(offset=offset, run=self.holdings.run)
-            self.holdings.committed(ONE, offset, self.holdings.run)
+            claim = self.holdings.claim(ONE)
+            self.group.committed = Committed(offset=offset, run=claim.run, after=claim.after)
+            self.holdings.committed(ONE, offset, claim)
 
     def plan(self) -> None:
         holdings = self.holdings
         assert holdings is not None
-        if holdings.renew():
+        if holdings.renew() or ONE not in holdings.ready():
             self.commit()
         position = holdings.ready()[ONE]
         span = Range(position, max(position, min(self.group.end, position + 2)))
@@ -185,9 +196,11 @@ def test_nothing_is_skipped_whoever_goes_on(choices: list[int]) -> None:
         assert set(range(group.committed.offset or 0)) <= group.durable, "committed, not durable"
         owner = group.owner
         if owner is not None and owner.holdings is not None and not owner.holdings.busy([ONE]):
-            position = owner.holdings.held[ONE].position
-            assert ONE in owner.holdings.ready(), f"{owner.name} does not claim what it has"
+            hold = owner.holdings.held[ONE]
+            position = hold.position
             assert set(range(position)) <= group.durable, f"{owner.name} goes on at {position}"
+            if hold.shortened is None:
+                assert position >= (group.committed.offset or 0), f"{owner.name} reads it again"
 
 
 def held_at(position: int, *, committed: int) -> Holdings:
@@ -209,9 +222,9 @@ def test_what_is_committed_goes_back_with_the_log() -> None:
     holdings.shorten(ONE, 4)
     assert holdings.news() == {ONE: 4}
     assert holdings.ready() == {}, "read before the group knew"
-    holdings.committed(ONE, 9, "run")  # one that was under way
+    holdings.committed(ONE, 9, Claim("run"))  # one that was under way
     assert holdings.news() == {ONE: 4}
-    holdings.committed(ONE, 4, holdings.run)
+    holdings.committed(ONE, 4, holdings.claim(ONE))
     assert holdings.news() == {}
     assert holdings.ready() == {ONE: 4}
 
@@ -221,7 +234,7 @@ def test_a_horizon_goes_on_in_a_log_that_has_become_shorter() -> None:
     holdings = held_at(2, committed=9)
     holdings.shorten(ONE, 6)
     assert holdings.news() == {ONE: 6}
-    holdings.committed(ONE, 6, holdings.run)
+    holdings.committed(ONE, 6, holdings.claim(ONE))
     assert holdings.ready() == {ONE: 2}
     holdings.begin({}, {ONE: Range(2, 5)})
     holdings.finish()
@@ -259,3 +272,57 @@ def test_what_comes_back_untouched_is_not_claimed_again() -> None:
     holdings.hold(ONE, 9, Committed(offset=9, run="run"))
     assert holdings.news() == {}
     assert holdings.ready() == {ONE: 9}
+
+
+def test_a_claim_that_failed_leaves_no_word_on_what_another_does() -> None:
+    """It went on under its own claim, far beyond where we had been given it."""
+    holdings = Holdings("ours")
+    holdings.hold(ONE, 500, Committed(offset=500, run="theirs"))
+    holdings.drop([ONE])  # the session was lost before the claim was committed
+    assert holdings.position_from(ONE, Committed(offset=900, run="theirs")) is None
+    holdings.hold(ONE, 900, Committed(offset=900, run="theirs"))
+    assert holdings.claim(ONE).run != "ours", "the word of an offset logged before would count"
+
+
+def test_a_claim_of_which_nobody_heard_counts() -> None:
+    """The commit was taken, and its answer lost."""
+    holdings = Holdings("ours")
+    holdings.hold(ONE, 500, NOTHING)
+    holdings.drop([ONE])
+    assert holdings.position_from(ONE, Committed(offset=500, run="ours")) == 500
+
+
+def restarted(after: Committed, *, before: str = "first") -> int | None:
+    """Where the checkpoint goes on whose last batch was ``before``'s."""
+    logged = SourceOffset(group="g", id="id", run=before, topics={}, ranges={ONE: Range(3, 9)})
+    third = Holdings("third", before)
+    third.remember(logged, durable=True)
+    return third.position_from(ONE, after)
+
+
+def committed_by(second: Holdings, offset: int) -> Committed:
+    claim = second.claim(ONE)
+    return Committed(offset=offset, run=claim.run, after=claim.after)
+
+
+def test_who_planned_no_batch_has_not_moved_the_partition() -> None:
+    second = Holdings("second", "first")
+    second.hold(ONE, 9, Committed(offset=3, run="first"))
+    assert committed_by(second, 9).after is None, "nothing is known of it"
+    logged = SourceOffset(group="g", id="id", run="first", topics={}, ranges={ONE: Range(3, 9)})
+    second.remember(logged, durable=True)
+    second.hold(ONE, 9, Committed(offset=3, run="first"))
+    assert restarted(committed_by(second, 9)) == 9
+    second.hold(ONE, 9, committed_by(second, 9))
+    assert restarted(committed_by(second, 9)) == 9, "and came back untouched"
+
+
+def test_who_took_it_over_from_another_has() -> None:
+    second = Holdings("second", "first")
+    logged = SourceOffset(group="g", id="id", run="first", topics={}, ranges={ONE: Range(3, 9)})
+    second.remember(logged, durable=True)
+    second.hold(ONE, 12, Committed(offset=12, run="theirs"))
+    assert restarted(committed_by(second, 12)) is None
+    second.drop([ONE])
+    second.hold(ONE, 12, Committed(offset=12, run=second.run))
+    assert restarted(committed_by(second, 12)) is None, "and came back untouched"

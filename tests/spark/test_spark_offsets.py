@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_coop.spark.errors import CheckpointError
-from kafka_coop.spark.offsets import Range, SourceOffset, claim_metadata, claim_of, parse_offset
+from kafka_coop.spark.offsets import Claim, Range, SourceOffset, claim_of, parse_offset
 from kafka_coop.types import TopicPartition
 
 TEXT = st.text(st.characters(codec="utf-8", categories=["L", "N"]), min_size=1, max_size=8)
@@ -60,9 +60,9 @@ def test_other_checkpoints_are_refused_with_a_remedy(given_offset: object, told:
     assert "checkpointLocation" in str(raised.value)
 
 
-@given(TEXT)
-def test_a_claim_survives_the_commit(run: str) -> None:
-    assert claim_of(claim_metadata(run)) == run
+@given(TEXT, st.none() | TEXT)
+def test_a_claim_survives_the_commit(run: str, after: str | None) -> None:
+    assert claim_of(Claim(run, after).to_metadata()) == Claim(run, after)
 
 
 @given(st.none() | st.text() | st.from_type(dict).map(str))

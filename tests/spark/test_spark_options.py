@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kafka_coop.spark.errors import OptionError
 from kafka_coop.spark.option_values import EARLIEST, LATEST
 from kafka_coop.spark.options import batch_options, sink_options, stream_options
+from kafka_coop.spark.starting import logs_of
 from kafka_coop.types import TopicPartition
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -127,6 +128,18 @@ def without(options: dict[str, str], *names: str) -> dict[str, str]:
         ),
         (
             stream_options,
+            without(STREAM, "subscribe") | {"subscribePattern": "(?x)orders #all"},
+            "subscribePattern",
+            "no regular expression",
+        ),
+        (
+            stream_options,
+            without(STREAM, "subscribe") | {"subscribePattern": "(?au)orders"},
+            "subscribePattern",
+            "no regular expression",
+        ),
+        (
+            stream_options,
             without(STREAM, "subscribe") | {"subscribePattern": "a(?i)b"},
             "subscribePattern",
             "no regular expression",
@@ -191,6 +204,8 @@ def without(options: dict[str, str], *names: str) -> dict[str, str]:
         ),
         (stream_options, STREAM | {"metricsPort": "65536"}, "metricsPort", "between"),
         (stream_options, STREAM | {"assignmentTimeout": "never"}, "assignmentTimeout", "duration"),
+        (stream_options, STREAM | {"assignmentTimeout": "200000d"}, "assignmentTimeout", "36500d"),
+        (stream_options, STREAM | {"replayHorizon": "9" * 20 + "d"}, "replayHorizon", "too long"),
         (
             batch_options,
             BATCH | {"startingTimestamp": "20", "endingTimestamp": "10"},
@@ -402,3 +417,24 @@ def test_flags_may_stand_in_front_of_a_pattern_as_in_java(topic: str, matches: b
     pattern = stream_options(without(STREAM, "subscribe") | given).pattern
     assert pattern is not None
     assert bool(re.match(pattern, topic)) == matches
+
+
+@pytest.mark.parametrize(
+    ("kafka", "option"),
+    [
+        ({"kafka.ssl.ca.location": "/nowhere.pem"}, "kafka.ssl.ca.location"),
+        ({"kafka.ssl.certificate.location": "/nowhere.pem"}, "kafka.ssl.certificate.location"),
+        ({"kafka.ssl.cipher.suites": "none-such"}, "kafka.ssl.cipher.suites"),
+        ({"kafka.ssl.ca.pem": "nothing"}, "kafka.ssl.ca.pem"),
+        (
+            {"kafka.ssl.keystore.location": "/nowhere", "kafka.ssl.keystore.password": "secret"},
+            "kafka.ssl.keystore.location",
+        ),
+    ],
+)
+def test_what_librdkafka_refuses_is_told_by_its_option(kafka: dict[str, str], option: str) -> None:
+    options = batch_options(BATCH | {"kafka.security.protocol": "ssl"} | kafka)
+    with pytest.raises(OptionError, match=r"configuration is refused.*Correct it") as raised:
+        logs_of(options)
+    assert raised.value.option == option
+    assert "secret" not in str(raised.value)

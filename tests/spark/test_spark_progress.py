@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafka_coop.spark.offsets import Range, SourceOffset
-from kafka_coop.spark.progress import from_event, from_json, own_sources
+from kafka_coop.spark.progress import from_event, from_json, in_competition, own_sources
 from kafka_coop.spark.rendezvous import Rendezvous
 from kafka_coop.types import TopicPartition
 
@@ -79,3 +79,16 @@ def test_who_drains_is_told_once() -> None:
 def test_an_id_that_is_a_path_is_refused(id_: str) -> None:
     with pytest.raises(ValueError, match="checkpoint"):
         Rendezvous(id_)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "group", "topic", "compete"),
+    [("k", "g", "a", 2), ("other", "g", "a", 0), ("k", "other", "a", 0), ("k", "g", "other", 0)],
+)
+def test_sources_compete_in_one_group_of_one_cluster_for_one_topic(
+    cluster: str, group: str, topic: str, compete: int
+) -> None:
+    one = {"id": "1f", "cluster": "k", "group": "g", "member": "m", "tps": {}, "topics": ["a"]}
+    other = one | {"id": "2f", "cluster": cluster, "group": group, "topics": [topic]}
+    sources = own_sources([source(None, json.dumps(told)) for told in (one, other)])
+    assert len(in_competition(sources)) == compete

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import logging
@@ -151,6 +152,14 @@ def plain_settings(box: Box) -> dict[str, Any]:
     }
 
 
+def of_the_group(box: Box) -> list[int | None]:
+    """What is committed for the two partitions."""
+    asked = [confluent_kafka.TopicPartition(box.topic, p) for p in (0, 1)]
+    with CoopConsumer(plain_settings(box)) as reader:
+        found = [of.offset for of in reader.committed(asked, 30)]
+    return [None if offset < 0 else offset for offset in found]
+
+
 def five_committed(box: Box) -> Offset:
     """The end of a first query's one batch, five records, which it has committed."""
     first = box.session()
@@ -200,7 +209,26 @@ def test_once_does_not_end_well_where_what_there_is_cant_be_had(
     box.produce(3)
     monkeypatch.setattr(session._logs, "ends", away)
     assert session.latest({}, limited=True) == {}, "the next trigger asks again"
-    with pytest.raises(KafkaException):
+    with pytest.raises(MembershipError, match=r"Trigger\.Once.*start the query again"):
+        session.latest({}, limited=False)
+
+
+def test_once_does_not_end_well_where_it_may_not_read_what_there_is(box: Box) -> None:
+    session = box.session()
+    box.produce(3)
+    box.embedded.fail("OffsetCommit", *[KafkaError.UNKNOWN] * 100)
+    assert session.latest({}, limited=True) == {}, "the next trigger asks again"
+    with pytest.raises(MembershipError, match="there is something to read, but the group has not"):
+        session.latest({}, limited=False)
+
+
+def test_once_does_not_end_well_where_others_may_have_what_it_holds(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = box.session()
+    box.produce(3)
+    monkeypatch.setattr(Member, "is_fenced", True)
+    with pytest.raises(MembershipError, match="coordinator has not answered"):
         session.latest({}, limited=False)
 
 
@@ -272,6 +300,21 @@ def test_a_durable_batch_is_not_read_again_although_nothing_was_committed(box: B
     dying.close()
     box.produce(1)
     assert ranges(batch(box.session(), end)) == {0: Range(5, 6), 1: Range(5, 6)}
+
+
+def test_a_run_that_planned_no_batch_has_moved_nothing(box: Box) -> None:
+    """It committed, under a claim of its own, what the run before it had not."""
+    dying = box.session()
+    box.produce(5)
+    end = batch(dying, {})
+    dying.close()
+    for _ in range(3):
+        again = box.session()
+        assert again.latest(end, limited=True) == end
+        assert again._member is not None
+        assert again._member.moved == frozenset()
+        again.close()
+        assert of_the_group(box) == [5, 5]
 
 
 def test_a_replay_leaves_out_what_another_has_taken_over(box: Box) -> None:
@@ -349,11 +392,27 @@ def test_who_was_drained_reads_no_more_and_has_left(box: Box) -> None:
     rendezvous.ask()
     assert first.latest(end, limited=True) == end
     assert rendezvous.is_done()
-    rendezvous.clear()
     box.produce(2)
-    assert first.latest(end, limited=True) == end
+    assert first.latest(end, limited=True) == end, "until the driver stops it"
     assert first.report() is not None
     assert ranges(batch(box.session(), {})) == {0: Range(5, 7), 1: Range(5, 7)}
+    rendezvous.clear()
+
+
+def test_who_was_drained_too_late_does_not_run_on_and_read_nothing(box: Box) -> None:
+    session = box.session()
+    box.produce(5)
+    end = batch(session, {})
+    rendezvous = Rendezvous(end["id"])
+    rendezvous.ask()
+    assert session.latest(end, limited=True) == end
+    rendezvous.clear()  # the driver has given up waiting
+    rendezvous.ask()
+    assert session.latest(end, limited=True) == end
+    assert rendezvous.is_done(), "asked again, it answers"
+    rendezvous.clear()
+    with pytest.raises(MembershipError, match=r"start it again.*timeout be longer"):
+        session.latest(end, limited=True)
 
 
 def test_who_is_drained_does_not_leave_before_its_work_is_committed(box: Box) -> None:
@@ -392,12 +451,7 @@ def test_a_run_that_has_ended_is_committed(box: Box) -> None:
     offset: Offset = {}
     while (end := session.latest(offset, limited=True)) != offset:
         offset = end
-    reader = CoopConsumer(
-        {"bootstrap.servers": box.kafka.bootstrap_servers, "group.id": f"group-{box.topic}"}
-    )
-    asked = [confluent_kafka.TopicPartition(box.topic, p) for p in (0, 1)]
-    assert [of.offset for of in reader.committed(asked, 30)] == [5, 5]
-    reader.close()
+    assert of_the_group(box) == [5, 5]
 
 
 def test_a_query_that_catches_up_asks_for_the_logs_ends_once(
@@ -421,8 +475,23 @@ def test_a_query_that_catches_up_asks_for_the_logs_ends_once(
 def test_a_log_that_ends_before_the_position_is_told(box: Box) -> None:
     session = box.session(startingOffsets=json.dumps({box.topic: {"0": 9, "1": 0}}))
     box.produce(3)
-    with pytest.raises(DataLossError, match="failOnDataLoss"):
+    with pytest.raises(DataLossError, match=r"Correct startingOffsets.*failOnDataLoss"):
         session.latest({}, limited=True)
+    assert of_the_group(box) == [None, None], "it would go before what is corrected"
+    session.close()
+    corrected = box.session(startingOffsets=json.dumps({box.topic: {"0": 2, "1": 0}}))
+    assert ranges(batch(corrected, {})) == {0: Range(2, 3), 1: Range(0, 3)}
+
+
+def test_a_start_beyond_a_logs_end_is_its_end_where_data_may_be_lost(box: Box) -> None:
+    session = box.session(
+        startingOffsets=json.dumps({box.topic: {"0": 9, "1": 0}}), failOnDataLoss="false"
+    )
+    box.produce(3)
+    end = batch(session, {})
+    assert ranges(end) == {1: Range(0, 3)}
+    box.produce(1)
+    assert ranges(batch(session, end)) == {0: Range(3, 4), 1: Range(3, 4)}
 
 
 def test_what_fell_off_the_log_is_told_before_a_task_starts(kafka: KafkaCluster) -> None:
@@ -497,6 +566,34 @@ def test_open_transactions_are_waited_for(kafka: KafkaCluster) -> None:
     box.close()
 
 
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_log_with_an_open_transaction_is_no_shorter_than_others_have_read(
+    kafka: KafkaCluster, fails: str
+) -> None:
+    """A member of the group that reads uncommitted records has handed the partition over."""
+    box = Box(kafka)
+    box.produce(2)
+    writer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": box.topic})
+    writer.init_transactions(30)
+    writer.begin_transaction()
+    writer.produce(box.topic, b"v", partition=0)
+    writer.flush(30)
+    plain = CoopConsumer(plain_settings(box) | {"isolation.level": "read_uncommitted"})
+    read_so_far = [confluent_kafka.TopicPartition(box.topic, p, 3 - p) for p in (0, 1)]
+    plain.commit(offsets=read_so_far, asynchronous=False)
+    plain.close()
+    session = box.session(
+        failOnDataLoss=fails,
+        **{"fetchOffset.numRetries": "0", "fetchOffset.retryIntervalMs": "1"},
+    )
+    assert session.latest({}, limited=True) == {}
+    assert told(session) == [3, 2]
+    writer.commit_transaction(30)
+    box.produce(1)
+    assert ranges(batch(session, {})) == {0: Range(3, 5), 1: Range(2, 3)}
+    box.close()
+
+
 def test_a_checkpoints_static_member_keeps_its_partitions(kafka: KafkaCluster) -> None:
     """It goes away and comes back within its session: nobody else is given what it held."""
     box = Box(kafka)
@@ -524,6 +621,20 @@ def test_a_checkpoints_static_member_keeps_its_partitions(kafka: KafkaCluster) -
     assert box.members() == before
     assert report is not None
     assert (other.report() or {})["rebalances"] == report["rebalances"]
+    box.close()
+
+
+def test_a_static_member_that_is_drained_is_out_at_once(kafka: KafkaCluster) -> None:
+    box = Box(kafka)
+    session = box.session(staticMembership="true", **{"kafka.session.timeout.ms": "45000"})
+    box.produce(5)
+    end = batch(session, {})
+    rendezvous = Rendezvous(end["id"])
+    rendezvous.ask()
+    assert session.latest(end, limited=True) == end
+    assert rendezvous.is_done()
+    rendezvous.clear()
+    assert box.members() == {}
     box.close()
 
 
@@ -600,6 +711,16 @@ def test_a_replay_that_nobody_lets_in_ends_with_an_error(box: Box) -> None:
     again = box.session(assignmentTimeout="1ms")
     with pytest.raises(MembershipError, match="assignmentTimeout"):
         again.tasks({}, end)
+
+
+def test_a_replay_of_what_is_not_asked_for_any_more_is_told(box: Box) -> None:
+    first = _assigned(box, {"assign": json.dumps({box.topic: [0, 1]})})
+    box.produce(5)
+    end = batch(first, {})
+    first.close()
+    narrowed = _assigned(box, {"assign": json.dumps({box.topic: [0]})})
+    with pytest.raises(OptionError, match=rf"assign: .*replayed, reads {box.topic}:1, which"):
+        narrowed.tasks({}, end)
 
 
 def test_assigned_partitions_need_no_group(box: Box) -> None:
@@ -726,7 +847,11 @@ def cut_off(session: Session, monkeypatch: pytest.MonkeyPatch, end: int) -> None
     def shorter(asked: Iterable[TopicPartition], **_: Any) -> dict[TopicPartition, int]:
         return {of: min(end, at) for of, at in ends(asked).items()}
 
+    def reaching(asked: Mapping[TopicPartition, int]) -> frozenset[TopicPartition]:
+        return frozenset(of for of, offset in asked.items() if offset <= end)
+
     monkeypatch.setattr(session._logs, "ends", shorter)
+    monkeypatch.setattr(session._logs, "reaching", reaching)
 
 
 @pytest.mark.parametrize("who", ["another query", "the same checkpoint"])
@@ -1211,7 +1336,23 @@ def test_the_members_metrics_are_served_until_it_leaves(box: Box, port: int) -> 
         urllib.request.urlopen(address, timeout=30)
 
 
-def test_a_port_that_is_taken_is_told(box: Box) -> None:
+def test_a_port_of_which_the_run_before_lets_go_late_is_waited_for(
+    box: Box, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``query.stop()`` does not wait for the reader's process."""
+    server = Mock()
+    taken = OSError(errno.EADDRINUSE, "Address already in use")
+    serving = Mock(side_effect=[taken, (server, Mock())])
+    monkeypatch.setattr("kafka_coop.spark.session.start_http_server", serving)
+    session = box.session(metricsPort=str(port))
+    session.latest({}, limited=True)
+    session.close()
+    assert serving.call_count == 2
+    server.server_close.assert_called_once_with()
+
+
+def test_a_port_that_is_taken_is_told(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafka_coop.spark.session._PORT_IS_FREED_WITHIN", 0.0)
     with socket.create_server(("0.0.0.0", 0)) as taken:
         port = taken.getsockname()[1]
         session = box.session(metricsPort=str(port))
