@@ -29,24 +29,26 @@ that it processed, before the record can be committed. The verdict comes from al
 together, which are outside of what is tested:
 
 - **two owners**: a partition's on_assign at one member before on_revoke has returned at another.
-  Who was evicted learns of it late, by on_lost: what counts there is the next line. So does who is
-  stopped between the group's answer and on_revoke, by an on_revoke within a second after the stop;
+  Two members hear of their loss late, and of them only the next line judges: one that was evicted,
+  by on_lost; and one that was stopped (SIGSTOP) between the group's answer and its on_revoke, which
+  then comes within a second after the stop;
 - **late records**: processed by an evicted member after its successor had begun. What a process
   had in hand when it was stopped (SIGSTOP) for about its session or longer can't be taken back: it
   is counted apart, at most one record of that member for each such stop;
 - **without owning it**: records processed outside on_assign and on_revoke or on_lost;
 - **lost**: produced, and processed by nobody;
 - **without an owner for too long**: by the callbacks no member owned a partition for longer than
-  session.timeout.ms for each member killed in that time, once at least, + the longest fault under
-  way in it + {machine:g} s. A kill is under way for a session, for the group does not know before;
-  who is killed in the middle of a round is in the next generation too, as owner, heir or leader.
+  session.timeout.ms times the members killed in that time (once at least), the longest fault
+  under way in it, and {machine:g} s, together. A kill is under way for a session, for the group
+  does not know before; who is killed in the middle of a round is in the next generation too, as
+  owner, heir or leader.
   The {machine:g} s are for a machine that runs all of it at once, and for a broker's crash, which
   others miss after 3 s;
 - **silent for too long**: nobody processed a record of a partition for longer than that and
-  {reconnect:g} s more: reconnect.backoff.max.ms, and what librdkafka adds to it by chance, which
-  it may wait before it goes back to a broker that has refused it again and again. With
-  transactions both may last {busy:g} s longer: so long may a member be busy with one, librdkafka's
-  hangs among them (librdkafka#5456);
+  {reconnect:g} s more. So long librdkafka may wait before it goes back to a broker that has refused
+  it again and again (reconnect.backoff.max.ms, and what it adds to that by chance). With
+  transactions both bounds are {busy:g} s longer: a member may be busy with one for so long, where
+  librdkafka hangs (librdkafka#5456);
 - **wrong offsets**: after all have closed in order, the group's committed offset of a partition is
   beyond what was processed, or is not the partition's end.
 
