@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 
 from playground import Config, fill, playground
 
@@ -19,6 +20,8 @@ from kafka_coop.assignors import LoadAwareSticky
 from kafka_coop.loads import LoadMeter
 
 PARTITIONS = 8
+BETWEEN_LOOKS = 12.0
+"""Seconds. Minutes, in earnest."""
 
 
 class Member:
@@ -57,8 +60,8 @@ def main() -> None:
             fill(config, "uploads", range(PARTITIONS), records=50, size=100)
             fill(config, "uploads", [heavy], records=50, size=1000)
             consume(members, records=50 * (PARTITIONS + 1), seconds=1)
-        members[0].consumer.enforce_rebalance("loads were measured")
-        until(lambda: settled(members) and relieved(members, heavy), members)
+        balance = partial(members[0].consumer.enforce_rebalance, "loads were measured")
+        until(lambda: settled(members) and relieved(members, heavy), members, now_and_then=balance)
         show(f"by load, {heavy} being heavy:", members)
         for member in members:
             member.consumer.close()
@@ -82,12 +85,23 @@ def relieved(members: list[Member], heavy: int) -> bool:
     return all(len(m.owned) < PARTITIONS / 2 for m in members if heavy in m.owned)
 
 
-def until(reached: Callable[[], bool], members: list[Member]) -> None:
-    """Polls until it is so."""
-    limit = time.monotonic() + 120
+def until(
+    reached: Callable[[], bool],
+    members: list[Member],
+    now_and_then: Callable[[], object] = lambda: None,
+) -> None:
+    """Polls until it is so.
+
+    Loads are looked at when the group rebalances, so a service has it do so now and then. What a
+    member publishes is smoothed: who measured nothing before needs a second round to be known.
+    """
+    limit, due = time.monotonic() + 120, time.monotonic()
     while not reached():
         if time.monotonic() > limit:
             raise TimeoutError("the group did not settle within two minutes")
+        if time.monotonic() >= due:
+            now_and_then()
+            due = time.monotonic() + BETWEEN_LOOKS
         for member in members:
             member.work()
 

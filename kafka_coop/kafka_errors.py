@@ -35,6 +35,9 @@ class ConfigurationException(CoopException, ValueError):  # noqa: N818  # the sa
         super().__init__(error)
         self.key = key
 
+    def __reduce__(self) -> tuple[type[ConfigurationException], tuple[KafkaError, str]]:
+        return type(self), (self.args[0], self.key)
+
 
 class CommitFailedException(CoopException):
     """The group did not take a commit: the partitions are not this member's any more."""

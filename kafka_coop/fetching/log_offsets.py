@@ -75,7 +75,8 @@ class LogOffsets:
             partitions: Of these.
             known: How far logs have reached before. A broker that has crashed and is back may at
                 first tell an end from long before: the high watermark that it last wrote down. So
-                an end below what is known is asked for again, as what fails is, before it counts.
+                an end below what is known is asked for again, as what fails is, before it counts:
+                unless there is an open transaction before, which may take as long as it likes.
 
         Returns:
             Without those partitions that can't be had now, for instance while a leader is
@@ -87,7 +88,10 @@ class LogOffsets:
         latest = _SPEC.latest()
         found = self._available(dict.fromkeys(partitions, latest))
         for _ in range(self._tries - 1):
-            shorter = [of for of, end in found.items() if end < known.get(of, end)]
+            shorter = {of: known[of] for of, end in found.items() if end < known.get(of, end)}
+            if shorter and self._isolation is IsolationLevel.READ_COMMITTED:
+                with contextlib.suppress(KafkaException):  # asked again all the same
+                    shorter = {of: shorter[of] for of in shorter.keys() - self.reaching(shorter)}
             if not shorter:
                 break
             time.sleep(self._pause)

@@ -121,7 +121,10 @@ class Holdings:
             return None
         if committed.offset is None or committed.run == known.run:
             return known.position
-        return committed.offset if committed.after == known.run else None
+        if committed.after != known.run:
+            return None
+        # Not beyond our own position, which is behind what is committed while a horizon is read.
+        return min(known.position, committed.offset)
 
     # --- partitions come and go ------------------------------------------------------------
 
@@ -233,8 +236,8 @@ class Holdings:
     def _finish_orphan(self, of: TopicPartition, span: Range) -> None:
         """What was lost in the middle of a batch, and may be back: does our word still count?"""
         known, hold = self._known.get(of), self._held.get(of)
-        if known is None:
-            return
+        if known is None or known.position != span.start:
+            return  # it came back meanwhile, was read on, and left again
         self._known[of] = Known(position=span.stop, run=known.run)
         if hold is not None and hold.position == span.start and hold.committed.run == known.run:
             hold.position = span.stop

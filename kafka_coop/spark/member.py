@@ -225,11 +225,12 @@ class Member:
         """Leaves the group; what a batch still reads is not committed. A second call waits.
 
         Args:
-            for_good: A static member, too: others are to have its partitions at once. Else the
-                group keeps them for it until its session is over.
+            for_good: A static member, too: others are to have its partitions at once (but for
+                eager strategies, under which nobody drains). Else the group keeps them for it
+                until its session is over.
         """
         with self.changed:
-            self._for_good = for_good
+            self._for_good |= for_good
             self._closing = True
             self.changed.notify_all()
         self._thread.join(_CLOSE_TIMEOUT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,9 @@ def test_a_wrong_configuration_raises_what_confluents_raises(
     assert isinstance(ours.value, KafkaException)
     assert isinstance(ours.value, ValueError)
     assert ours.value.key == key
+    # From a worker process it comes by pickle.
+    again = pickle.loads(pickle.dumps(ours.value))
+    assert (type(again), str(again), again.key) == (type(ours.value), str(ours.value), key)
 
 
 def test_quiet_calls_agree(ours: CoopConsumer, theirs: Consumer) -> None:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import IsolationLevel
 
 from kafka_coop.fetching import log_offsets
 from kafka_coop.fetching.log_offsets import LogOffsets
@@ -18,23 +19,39 @@ ONE, OTHER = TopicPartition("a", 0), TopicPartition("a", 1)
 
 
 class Brokers:
-    """Stands in for the AdminClient: the first partition's ends, one answer after the other."""
+    """Stands in for the AdminClient: the first partition's ends, one answer after the other.
 
-    def __init__(self, ends: Iterator[int]) -> None:
+    Attributes:
+        asked: Each question's partitions, those for what is not committed yet excepted.
+        reached: Where the first partition ends with what is not.
+    """
+
+    def __init__(self, ends: Iterator[int], reached: int) -> None:
         self.asked: list[list[int]] = []
+        self.reached = reached
         self._ends = ends
 
-    def list_offsets(self, asked: Mapping[Any, Any], **_: Any) -> dict[Any, Future[Any]]:
-        self.asked.append(sorted(native.partition for native in asked))
+    def list_offsets(
+        self, asked: Mapping[Any, Any], *, isolation_level: IsolationLevel, **_: Any
+    ) -> dict[Any, Future[Any]]:
+        committed = isolation_level is IsolationLevel.READ_COMMITTED
+        if committed:
+            self.asked.append(sorted(native.partition for native in asked))
         answers: dict[Any, Future[Any]] = {native: Future() for native in asked}
         for native, answer in answers.items():
-            offset = 7 if native.partition else next(self._ends)
-            answer.set_result(SimpleNamespace(offset=offset))
+            answer.set_result(
+                SimpleNamespace(offset=7 if native.partition else self._end(committed))
+            )
         return answers
 
+    def _end(self, committed: bool) -> int:
+        return next(self._ends) if committed else self.reached
 
-def logs(monkeypatch: pytest.MonkeyPatch, *ends: int) -> tuple[LogOffsets, Brokers]:
-    brokers = Brokers(iter(ends))
+
+def logs(
+    monkeypatch: pytest.MonkeyPatch, *ends: int, reached: int = 0
+) -> tuple[LogOffsets, Brokers]:
+    brokers = Brokers(iter(ends), reached)
     monkeypatch.setattr(log_offsets, "AdminClient", lambda _: brokers)
     return LogOffsets({}, read_committed=True, retries=2, retry_interval=timedelta(0)), brokers
 
@@ -49,6 +66,15 @@ def test_a_log_that_stays_shorter_is_shorter(monkeypatch: pytest.MonkeyPatch) ->
     made, brokers = logs(monkeypatch, 0, 0, 5)
     assert made.ends([ONE, OTHER], known={ONE: 30}) == {ONE: 5, OTHER: 7}
     assert brokers.asked == [[0, 1], [0], [0]]
+
+
+def test_what_waits_for_a_transaction_to_end_is_not_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, brokers = logs(monkeypatch, 5, reached=30)
+    assert made.ends([ONE, OTHER], known={ONE: 30}) == {ONE: 5, OTHER: 7}
+    assert brokers.asked == [[0, 1]]
+    assert made.reaching({ONE: 30, OTHER: 8}) == {ONE}
 
 
 def test_where_nothing_is_known_one_answer_will_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,7 +123,7 @@ def test_a_group_of_ours(kafka: KafkaCluster, topic: str, describe: Describe) ->
         lags = {p["partition"]: p["lag"] for p in found["partitions"] if p["owner"] is not None}
         assert {p: lags[p] for p in mine} == dict.fromkeys(mine, 0)
         (member,) = (m for m in found["members"] if m["client_id"] == "one")
-        assert member["user_data"]["leader_marks"]["heartbeat_interval_seconds"] == 0.05
+        assert member["user_data"]["leader_marks"]["heartbeat_interval_seconds"] == 0.02
 
 
 def test_a_group_of_librdkafkas(kafka: KafkaCluster, topic: str, describe: Describe) -> None:

@@ -326,3 +326,32 @@ def test_who_took_it_over_from_another_has() -> None:
     second.drop([ONE])
     second.hold(ONE, 12, Committed(offset=12, run=second.run))
     assert restarted(committed_by(second, 12)) is None, "and came back untouched"
+
+
+def test_a_horizon_that_is_half_read_is_not_skipped_by_who_planned_no_batch() -> None:
+    """What is committed is ahead of it: the state is not there yet."""
+    logged = SourceOffset(group="g", id="id", run="first", topics={}, ranges={ONE: Range(60, 80)})
+    second = Holdings("second", "first")
+    second.remember(logged, durable=True)
+    committed = Committed(offset=100, run="first")
+    position = second.position_from(ONE, committed)
+    assert position == 80
+    second.hold(ONE, position, committed)
+    assert second.renew()
+    assert second.news() == {ONE: 100}
+    third = Holdings("third", "first")
+    third.remember(logged, durable=True)
+    assert third.position_from(ONE, committed_by(second, 100)) == 80
+
+
+def test_an_orphan_of_long_ago_moves_nothing() -> None:
+    """Lost in a batch, read on by others, back, claimed, and lost again: then the batch is done."""
+    holdings = held_at(0, committed=0)
+    holdings.begin({}, {ONE: Range(0, 10)})
+    holdings.drop([ONE])
+    holdings.hold(ONE, 300, Committed(offset=300, run="theirs"))
+    claim = holdings.claim(ONE)
+    holdings.committed(ONE, 300, claim)
+    holdings.drop([ONE])
+    holdings.finish()
+    assert holdings.position_from(ONE, Committed(offset=300, run=claim.run)) == 300

@@ -583,9 +583,8 @@ def test_a_log_with_an_open_transaction_is_no_shorter_than_others_have_read(
     plain.commit(offsets=read_so_far, asynchronous=False)
     plain.close()
     session = box.session(
-        failOnDataLoss=fails,
-        **{"fetchOffset.numRetries": "0", "fetchOffset.retryIntervalMs": "1"},
-    )
+        failOnDataLoss=fails, **{"fetchOffset.retryIntervalMs": "3600000"}
+    )  # no doubt is needed, which would wait for as long
     assert session.latest({}, limited=True) == {}
     assert told(session) == [3, 2]
     writer.commit_transaction(30)
@@ -1239,6 +1238,17 @@ def test_a_reader_without_limits_reads_all(box: Box, monkeypatch: pytest.MonkeyP
     end = reader.latestOffset({}, reader.getDefaultReadLimit())
     assert ranges(end) == {0: Range(0, 10), 1: Range(0, 10)}
     assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end
+    reader.stop()
+
+
+def test_a_reader_without_limits_knows_once_too(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafka_coop.spark.stream._stop_on_sigterm", Mock())
+    reader = StreamReader(stream_options(box.given))
+    box.produce(1)
+    box.embedded.fail("OffsetCommit", *[KafkaError.UNKNOWN] * 100)
+    assert reader.latestOffset({}, reader.getDefaultReadLimit()) == {}
+    with pytest.raises(MembershipError, match=r"Trigger\.Once"):
+        reader.latestOffset({}, ReadAllAvailable())
     reader.stop()
 
 

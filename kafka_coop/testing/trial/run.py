@@ -65,6 +65,9 @@ def run(
     result = Result(plan=plan.to_dict())
     try:
         _carry_out(plan, folder, kafka, result, say)
+    except BaseException as error:
+        result.failed.append(f"the run itself: {error!r}")
+        raise
     finally:
         (folder / RESULT).write_text(result.to_json() + "\n")
     return result
@@ -169,8 +172,11 @@ def _torment(plan: Plan, arena: Arena, result: Result, say: Callable[[str], obje
             # What a broker's slow start has held up comes after it, but not all at once.
             earliest = time.monotonic() + pace / 2
     finally:
-        ends.all()
-        result.faults = [replace(f, until=ends.over[number]) for number, f in enumerate(injected)]
+        try:
+            ends.all()
+        finally:
+            over = ends.over  # without one that could not be ended
+            result.faults = [replace(f, until=over.get(n, 0)) for n, f in enumerate(injected)]
 
 
 def _entry(at: int, name: str, started: Started) -> Injected:
