@@ -15,12 +15,11 @@ from datetime import timedelta
 from typing import Any
 
 from confluent_kafka import KafkaException
-from prometheus_client import start_http_server
 
 from kafka_coop.config import parse
 from kafka_coop.spark.admission import Delay, limit_offsets
 from kafka_coop.spark.available_now import wait_for_group
-from kafka_coop.spark.errors import DataLossError, MembershipError, OptionError
+from kafka_coop.spark.errors import DataLossError, MembershipError
 from kafka_coop.spark.holdings import Committed, Hold, Holdings
 from kafka_coop.spark.loss import position_within
 from kafka_coop.spark.member import Member
@@ -30,6 +29,7 @@ from kafka_coop.spark.options import StreamOptions, canonical
 from kafka_coop.spark.reading import RangeTask, tasks_of
 from kafka_coop.spark.rendezvous import Rendezvous
 from kafka_coop.spark.replay import replay
+from kafka_coop.spark.serving import serve_metrics
 from kafka_coop.spark.starting import (
     answering,
     horizon_start,
@@ -50,10 +50,6 @@ _PAUSES = ((10.0, 0.5), (1.0, _CALM_PAUSE), (0.0, 0.01))
 Spark asks for the latest offset a hundred times a second; a call that finds nothing waits for
 something to come before it says so. What an idle query costs is the number of such calls.
 """
-
-_PORT_IS_FREED_WITHIN = 5.0
-"""Seconds. ``query.stop()`` does not wait for the reader's process, which may still listen when the
-query's next run has begun."""
 
 _ENDS_HOLD = 1.0
 """Seconds for which the logs' ends are not asked for again, if there is enough to read; and their
@@ -213,7 +209,7 @@ class Session:
             holdings.remember(checkpoint, durable=durable)
         Rendezvous(self._id).begin()
         if options.metrics_port is not None:
-            self._stop_serving = _serve_metrics(options.metrics_port)
+            self._stop_serving = serve_metrics(options.metrics_port)
         self._member = Member(
             options,
             holdings,
@@ -407,7 +403,10 @@ class Session:
         if offsets == 0 or (limited and self._holds_back(offsets)):
             return None
         if member.is_fenced:
-            why = "the group's coordinator has not answered for a session's time"
+            why = (
+                "there is something to read, but the group's coordinator has not answered for a "
+                "session's time"
+            )
             self._refuse_to_end(why, limited=limited)
             return None
         with member.changed:
@@ -425,7 +424,10 @@ class Session:
             if not chosen:
                 there = member.holdings.held.keys() - member.holdings.leaving
                 if available.keys() & there - ready.keys():
-                    why = f"the group has not taken what we claim ({member.last_error})"
+                    why = (
+                        "there is something to read, but the group has not taken what we claim "
+                        f"({member.last_error})"
+                    )
                     self._refuse_to_end(why, limited=limited)
                 return None
             end = self._end(member.holdings, chosen).to_json()
@@ -435,16 +437,16 @@ class Session:
 
     @staticmethod
     def _refuse_to_end(why: str, *, limited: bool) -> None:
-        """Something is there, and not to be read yet. Trigger.Once does not ask again.
+        """What there is can't be had, or read, yet. Trigger.Once does not ask again.
 
         Raises:
             MembershipError: It would end as if nothing were there.
         """
         if not limited:
             raise MembershipError(
-                f"there is something to read, but {why}. Trigger.Once asks once, and would end as "
-                "if nothing were there: start the query again"
-            )
+                f"{why}. Trigger.Once asks once, and would end as if nothing were there: start the "
+                "query again"
+            ) from None
 
     def _available(
         self, member: Member, holds: Mapping[TopicPartition, Hold], *, limited: bool
@@ -461,11 +463,7 @@ class Session:
             )
         except KafkaException as error:
             why = f"the logs' ends can't be had: {error}"
-            if not limited:
-                raise MembershipError(
-                    f"{why}. Trigger.Once asks once, and would end as if nothing were there: "
-                    "start the query again"
-                ) from None
+            self._refuse_to_end(why, limited=limited)
             self._warn_once(why)
             return {}
         self._warned = ""
@@ -588,35 +586,6 @@ class Session:
             topics=self._topics,
             ranges={**standing, **chosen},
         )
-
-
-def _serve_metrics(port: int) -> Callable[[], None]:
-    """The member's metrics, over HTTP from this process.
-
-    Returns:
-        What ends it, and sets the port free.
-
-    Raises:
-        OptionError: The port is taken.
-    """
-    deadline = time.monotonic() + _PORT_IS_FREED_WITHIN
-    while True:
-        try:
-            server, thread = start_http_server(port)
-            break
-        except OSError as error:
-            if time.monotonic() >= deadline:
-                raise OptionError(
-                    "metricsPort", f"{port} can't be listened on ({error.strerror}): take another"
-                ) from None
-            time.sleep(_CALM_PAUSE)
-
-    def stop() -> None:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-    return stop
 
 
 def _token() -> str:

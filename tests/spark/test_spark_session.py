@@ -1353,7 +1353,7 @@ def test_a_port_of_which_the_run_before_lets_go_late_is_waited_for(
     server = Mock()
     taken = OSError(errno.EADDRINUSE, "Address already in use")
     serving = Mock(side_effect=[taken, (server, Mock())])
-    monkeypatch.setattr("kafka_coop.spark.session.start_http_server", serving)
+    monkeypatch.setattr("kafka_coop.spark.serving.start_http_server", serving)
     session = box.session(metricsPort=str(port))
     session.latest({}, limited=True)
     session.close()
@@ -1362,7 +1362,7 @@ def test_a_port_of_which_the_run_before_lets_go_late_is_waited_for(
 
 
 def test_a_port_that_is_taken_is_told(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafka_coop.spark.session._PORT_IS_FREED_WITHIN", 0.0)
+    monkeypatch.setattr("kafka_coop.spark.serving._FREED_WITHIN", 0.0)
     with socket.create_server(("0.0.0.0", 0)) as taken:
         port = taken.getsockname()[1]
         session = box.session(metricsPort=str(port))
