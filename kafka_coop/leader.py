@@ -187,9 +187,9 @@ def suggested_heartbeat_interval(members: int, *, peers: bool = False) -> timede
         A hundred beats a second for the group: 100 ms for ten members, 3 s for three hundred
         and more. Fewer than ten may spend up to two hundred: a small group's round is short, and
         most of what a plain `close()` costs would be the wait for the next beat. 25 ms for five
-        members, 20 ms for less. The more often a member beats, the sooner it
-        learns of a rebalance, and takes over what a member that left has left behind. A beat
-        costs half a millisecond of CPU. Who is alone has nothing to take over.
+        members, 20 ms for less. The more often a member beats, the sooner it learns of a
+        rebalance, and takes over what a member that left has left behind. A beat costs half a
+        millisecond of CPU. Who is alone has nothing to take over.
     """
     if peers:
         return _LONGEST_INTERVAL

@@ -43,12 +43,12 @@ def refused_configuration(whose: str, error: Exception, given: Mapping[str, str]
 def _property(complaint: str, given: Mapping[str, str]) -> str:
     """What the user calls the property that librdkafka complains of, perhaps by another name."""
     found = _PROPERTY.search(complaint)
-    name = "" if found is None else found[1] or found[2] or found[3]
-    if not name or name in given:
+    if found is None:
         named = (key for key in sorted(given, key=len, reverse=True) if key in complaint)
-        return name or next(named, "*")
+        return next(named, "*")
+    name = found[1] or found[2] or found[3]
     aliases = (key for key in given if key in KNOWN and KNOWN[key].alias_of == name)
-    return next(aliases, name)
+    return name if name in given else next(aliases, name)
 
 
 def refusal(error: KafkaError, names: str, options: ReadOptions) -> str | None:

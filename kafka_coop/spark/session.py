@@ -246,29 +246,28 @@ class Session:
         earliest = Boundary(option="startingOffsets", offset=EARLIEST)
         solve = functools.partial(resolve, logs=self._logs, latest_if_none=options.latest_if_none)
         begins = solve(options.starting, old)
-        self._refuse_starts_beyond(begins)
-        return positions | solve(earliest, new) | begins
+        return positions | solve(earliest, new) | begins | self._within_the_logs(begins)
 
-    def _refuse_starts_beyond(self, begins: dict[TopicPartition, int]) -> None:
+    def _within_the_logs(self, begins: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """An offset of startingOffsets that the log does not have is told before it is claimed.
 
         Once committed it would go before the option, however that is corrected, and records would
         be skipped as soon as the log has grown to there.
         """
         named = self._options.starting.offsets or {}
-        given = [of for of, at in begins.items() if named.get(of) == at]
+        given = {of: at for of, at in begins.items() if named.get(of) == at}
         if not given:
-            return
+            return {}
         first, last = self._logs.all_beginnings(given), self._logs.all_ends(given)
-        beyond = {of: begins[of] for of in given if begins[of] > last[of]}
-        if beyond:  # by the first answer; a broker that is back from a crash tells another later
+        if beyond := {of: at for of, at in given.items() if at > last[of]}:
+            # By the first answer; a broker that is back from a crash tells another later.
             last |= self._logs.ends(beyond, known=beyond)
-            beyond = {of: at for of, at in beyond.items() if at > last[of]}
-        reached = self._reached_with_open_transactions(beyond)
-        for of in given:
-            end = max(last[of], begins[of]) if of in reached else last[of]
-            log = Range(first[of], max(first[of], end))
-            begins[of] = position_within(of, begins[of], log, self._options)
+        reached = self._reached_with_open_transactions(given, last)
+        found = {}
+        for of, at in given.items():
+            log = Range(first[of], max(first[of], at if of in reached else last[of]))
+            found[of] = position_within(of, at, log, self._options)
+        return found
 
     # --- the safe moment -------------------------------------------------------------------
 
@@ -459,7 +458,7 @@ class Session:
                 self._asked_at = time.monotonic()
             begins = self._beginnings(holds)
             reached = self._reached_with_open_transactions(
-                {of: holds[of].reached for of, end in self._ends.items() if holds[of].reached > end}
+                {of: hold.reached for of, hold in holds.items()}, self._ends
             )
         except KafkaException as error:
             why = f"the logs' ends can't be had: {error}"
@@ -478,16 +477,17 @@ class Session:
         return available
 
     def _reached_with_open_transactions(
-        self, offsets: Mapping[TopicPartition, int]
+        self, offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
     ) -> frozenset[TopicPartition]:
-        """Of what is beyond the logs' ends: where transactions are open, and it is there.
+        """Of offsets beyond the logs' ends: where transactions are open, and they are there.
 
         A member of the group that reads uncommitted records has come so far, say. There is
         nothing to read for us before the transaction has ended.
         """
-        if not offsets or not self._options.read_committed:
+        beyond = {of: at for of, at in offsets.items() if at > ends.get(of, at)}
+        if not beyond or not self._options.read_committed:
             return frozenset()
-        return self._logs.reaching(offsets)
+        return self._logs.reaching(beyond)
 
     def _target(self, of: TopicPartition, position: int, end: int) -> int:
         """Up to where this run reads a log that ends at ``end``."""
@@ -562,8 +562,7 @@ class Session:
         with answering(self._options):
             begins = self._logs.beginnings(ranges)
             ends = self._logs.ends(ranges, known=stops)
-            beyond = {of: stops[of] for of, end in ends.items() if end < stops[of]}
-            reached = self._reached_with_open_transactions(beyond)
+            reached = self._reached_with_open_transactions(stops, ends)
         for of, span in ranges.items():
             end = span.stop if of in reached else ends.get(of, span.stop)
             log = Range(begins.get(of, 0), end)
