@@ -119,10 +119,8 @@ class ClassicBackend:
 
     def drain(self) -> bool:
         """See `Backend.drain`."""
-        if self._settings.protocol is not RebalanceProtocol.COOPERATIVE:
-            return False
         self._post(ev.Drain())
-        return True
+        return self._settings.protocol is RebalanceProtocol.COOPERATIVE
 
     def enforce_rebalance(self, reason: str) -> None:
         """See `Backend.enforce_rebalance`."""

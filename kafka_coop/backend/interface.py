@@ -55,8 +55,8 @@ class Backend(Protocol):
 
         Returns:
             Whether that can be had. An eager round takes everything from everyone: there
-            nothing is gained by a round before the leave. A broker that assigns by itself
-            (KIP-848) knows no such wish.
+            nothing is gained by a round before the leave, and a static member only leaves for
+            good with it. A broker that assigns by itself (KIP-848) knows no such wish.
         """
 
     def enforce_rebalance(self, reason: str) -> None:

@@ -24,7 +24,7 @@ from kafka_coop.membership.leaving import Leaving
 from kafka_coop.membership.responses import COMMIT, HEARTBEAT, Reaction
 from kafka_coop.membership.states import CELLS, MEMBER, State
 from kafka_coop.protocol.error_codes import ErrorCode
-from kafka_coop.types import NO_GENERATION, GroupMetadata, TopicPartition
+from kafka_coop.types import NO_GENERATION, GroupMetadata, RebalanceProtocol, TopicPartition
 
 _GIVING_UP = frozenset({State.PREPARING, State.ADOPTING, State.LEAVING})
 _QUIET = frozenset({State.UNSUBSCRIBED, State.UNJOINED, State.STABLE, State.CLOSED})
@@ -171,8 +171,11 @@ class Member(Joining, Leaving):
         return ()
 
     def _on_drain(self, _event: ev.Drain, now: float) -> Effects:
-        if not self._draining:
-            self._draining = True
+        if self._draining:
+            return ()
+        self._draining = True
+        if self.settings.protocol is RebalanceProtocol.COOPERATIVE:
+            # An eager round would take all from all, and the leave costs another one anyway.
             self._force_rejoin("the consumer is draining", now)
         return ()
 

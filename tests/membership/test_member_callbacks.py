@@ -534,6 +534,15 @@ def test_a_new_subscription_ends_the_draining() -> None:
     assert not asks_to_be_relieved(box)
 
 
+def test_under_an_eager_strategy_a_static_member_only_leaves_when_it_closes() -> None:
+    box = MemberBox.fresh("range", instance_id="static-1").join(T01)
+    box.handle(ev.Drain())
+    assert box.stands(State.STABLE), "a round for nothing"
+    box.handle(ev.Close())
+    box.do_steps()
+    assert [leave.request.instance_id for leave in box.sent(ef.SendLeave)] == ["static-1"]
+
+
 @pytest.mark.parametrize("drains", [True, False])
 def test_a_static_member_leaves_by_name_once_it_has_drained_and_else_stays(drains: bool) -> None:
     """Its successor would be given the last assignment back, which is nothing."""
