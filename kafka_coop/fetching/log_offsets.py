@@ -28,6 +28,18 @@ _NO_RECORD = -1
 _NONE: Mapping[TopicPartition, int] = {}
 
 
+class LogsNotToldError(KafkaException):
+    """The brokers do not tell of some logs: no leader, no right to describe them, no answer.
+
+    Attributes:
+        partitions: Whose logs these are.
+    """
+
+    def __init__(self, error: KafkaError, partitions: Iterable[TopicPartition]) -> None:
+        super().__init__(error)
+        self.partitions = frozenset(partitions)
+
+
 class LogOffsets:
     """Answers about the logs of a cluster. Any thread may ask.
 
@@ -105,7 +117,7 @@ class LogOffsets:
         who reads all of it may have come further.
 
         Raises:
-            KafkaException: One of them can't be had.
+            LogsNotToldError: One of them can't be had.
         """
         specs = dict.fromkeys(offsets, _SPEC.latest())
         ends = self._all(specs, IsolationLevel.READ_UNCOMMITTED)
@@ -119,7 +131,7 @@ class LogOffsets:
         """The offsets of the first records at or after a time (ms); None: there is none.
 
         Raises:
-            KafkaException: One of them can't be had.
+            LogsNotToldError: One of them can't be had.
         """
         specs = {of: _SPEC.for_timestamp(at) for of, at in times.items()}
         found = self._all(specs)
@@ -129,7 +141,7 @@ class LogOffsets:
         """As `ends`, of every partition.
 
         Raises:
-            KafkaException: One of them can't be had.
+            LogsNotToldError: One of them can't be had.
         """
         return self._all(dict.fromkeys(partitions, _SPEC.latest()))
 
@@ -137,7 +149,7 @@ class LogOffsets:
         """As `beginnings`, of every partition.
 
         Raises:
-            KafkaException: One of them can't be had.
+            LogsNotToldError: One of them can't be had.
         """
         return self._all(dict.fromkeys(partitions, _SPEC.earliest()))
 
@@ -181,7 +193,7 @@ class LogOffsets:
             more, failed = self._ask({of: specs[of] for of in failed}, isolation)
             found |= more
         for error in failed.values():
-            raise error
+            raise LogsNotToldError(error.args[0], failed) from error
         return found
 
     def _ask(

@@ -24,11 +24,18 @@ class Committed:
         offset: None: nothing.
         run: The claim beside it; None: there is none, or somebody else's metadata.
         after: The claim of the same checkpoint's process before; None: there was none.
+        unread: By the claim nobody in the group had read it then.
     """
 
     offset: int | None
     run: str | None
     after: str | None = None
+    unread: bool = False
+
+    @property
+    def has_been_read(self) -> bool:
+        """Whether somebody in the group may have read before the offset."""
+        return self.offset is not None and not self.unread
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,6 +46,7 @@ class Hold:
         position: All before it is durable.
         committed: What the group knows. It is ahead of the position while a horizon is replayed.
         after: The claim of the checkpoint's process before, if nobody else has held it since.
+        unread: No batch has read it, here or elsewhere in the group.
         shortened: Where the log ended when it had become shorter than what was read or committed;
             what is committed goes back to there. None: it has not.
     """
@@ -46,6 +54,7 @@ class Hold:
     position: int
     committed: Committed
     after: str | None = None
+    unread: bool = False
     shortened: int | None = None
 
     @property
@@ -148,7 +157,10 @@ class Holdings:
         if known is not None and known.run == self.run != committed.run:
             self._claim_anew()
         self._held[of] = Hold(
-            position=position, committed=committed, after=self._after(known, committed)
+            position=position,
+            committed=committed,
+            after=self._after(known, committed),
+            unread=not committed.has_been_read and known is None,
         )
         self._leaving.discard(of)
 
@@ -228,7 +240,7 @@ class Holdings:
     def finish(self) -> None:
         """The batch under way is durable: positions move on."""
         for of, span in self._reading.items():
-            self._held[of].position = span.stop
+            self._read_to(self._held[of], span.stop)
         for of, span in self._orphans.items():
             self._finish_orphan(of, span)
         self.forget()
@@ -240,7 +252,11 @@ class Holdings:
             return  # it came back meanwhile, was read on, and left again
         self._known[of] = Known(position=span.stop, run=known.run)
         if hold is not None and hold.position == span.start and hold.committed.run == known.run:
-            hold.position = span.stop
+            self._read_to(hold, span.stop)
+
+    @staticmethod
+    def _read_to(hold: Hold, stop: int) -> None:
+        hold.position, hold.unread = stop, False
 
     def forget(self) -> None:
         """The batch under way was never run."""
@@ -271,12 +287,15 @@ class Holdings:
 
     def claim(self, of: TopicPartition) -> Claim:
         """What is to be committed beside the offset of a partition that is held."""
-        return Claim(self.run, self._held[of].after)
+        hold = self._held[of]
+        return Claim(self.run, hold.after, hold.unread)
 
     def committed(self, of: TopicPartition, offset: int, claim: Claim) -> None:
         """The group has taken a commit."""
         if (hold := self._held.get(of)) is not None:
-            hold.committed = Committed(offset=offset, run=claim.run, after=claim.after)
+            hold.committed = Committed(
+                offset=offset, run=claim.run, after=claim.after, unread=claim.unread
+            )
 
     def ready(self) -> dict[TopicPartition, int]:
         """The positions of what a batch may read: held, not leaving, and claimed."""

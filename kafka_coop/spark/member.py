@@ -19,6 +19,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from kafka_coop.consumer import CoopConsumer
+from kafka_coop.fetching.log_offsets import LogsNotToldError
 from kafka_coop.fetching.ranges import NoProgressError
 from kafka_coop.hopeless import HOPELESS
 from kafka_coop.listener import RebalanceListener
@@ -225,9 +226,8 @@ class Member:
         """Leaves the group; what a batch still reads is not committed. A second call waits.
 
         Args:
-            for_good: A static member, too: others are to have its partitions at once (but for
-                eager strategies, under which nobody drains). Else the group keeps them for it
-                until its session is over.
+            for_good: A static member, too: others are to have its partitions at once. Else the
+                group keeps them for it until its session is over.
         """
         with self.changed:
             self._for_good |= for_good
@@ -300,20 +300,24 @@ class Member:
         committed = self.committed(self._coming)
         with self.changed:
             known = {of: self.holdings.position_from(of, c) for of, c in committed.items()}
-        # First what needs nobody's answer: a log that does not tell where it begins holds up
-        # the others of its kind, and not what the checkpoint knows.
+        # First what needs nobody's answer: a log of which nobody tells may take its time.
         self._hold({of: at for of, at in known.items() if at is not None}, committed)
-        unknown = {of: committed[of] for of, at in known.items() if at is None}
-        if not unknown:
-            return
-        try:
-            found = self._begin(unknown)
-        except (KafkaException, NoProgressError) as error:
-            self._warn(str(error))
-            return  # with the next turn again
+        found = self._begun({of: committed[of] for of, at in known.items() if at is None})
         with self.changed:
-            self.moved |= {of for of in found if committed[of].offset is not None}
+            self.moved |= {of for of in found if committed[of].has_been_read}
         self._hold(found, committed)
+
+    def _begun(self, unknown: Mapping[TopicPartition, Committed]) -> Mapping[TopicPartition, int]:
+        """Where to begin, without those of which that can't be had: asked again the next turn."""
+        left = dict(unknown)
+        while left:
+            try:
+                return self._begin(left)
+            except (KafkaException, NoProgressError) as error:
+                self._warn(str(error))
+                untold = _named(error) & left.keys() or left.keys()
+                left = {of: c for of, c in left.items() if of not in untold}
+        return {}
 
     def _hold(
         self,
@@ -413,6 +417,13 @@ class Member:
             self.changed.notify_all()
 
 
+def _named(error: KafkaException | NoProgressError) -> frozenset[TopicPartition]:
+    """The partitions of which an error is; none: it does not say."""
+    if isinstance(error, NoProgressError):
+        return frozenset(error.waited_for)
+    return error.partitions if isinstance(error, LogsNotToldError) else frozenset()
+
+
 class _Listener(RebalanceListener):
     def __init__(self, member: Member) -> None:
         self._member = member
@@ -432,9 +443,7 @@ def _plain(partitions: Iterable[Any]) -> set[TopicPartition]:
 
 
 def _as_committed(answered: Any) -> Committed:
-    claim = claim_of(answered.metadata)
-    return Committed(
-        offset=answered.offset if answered.offset >= 0 else None,
-        run=None if claim is None else claim.run,
-        after=None if claim is None else claim.after,
-    )
+    offset = answered.offset if answered.offset >= 0 else None
+    if (claim := claim_of(answered.metadata)) is None:
+        return Committed(offset=offset, run=None)
+    return Committed(offset=offset, run=claim.run, after=claim.after, unread=claim.unread)

@@ -128,16 +128,21 @@ class Claim(NamedTuple):
     Attributes:
         run: Of the process that committed.
         after: Of the same checkpoint's process before it; None: it is the first.
+        unread: Nobody in the group had read the partition when that was committed: the offset is
+            where options said to begin.
     """
 
     run: str
     after: str | None = None
+    unread: bool = False
 
     def to_metadata(self) -> str:
         """As it is committed."""
         fields: dict[str, Any] = {"kafka_coop": _VERSION, "run": self.run}
         if self.after is not None:
             fields["after"] = self.after
+        if self.unread:
+            fields["unread"] = True
         return json.dumps(fields, separators=(",", ":"))
 
 
@@ -152,4 +157,4 @@ def claim_of(metadata: str | None) -> Claim | None:
     run, after = fields.get("run"), fields.get("after")
     if not isinstance(run, str):
         return None
-    return Claim(run, after if isinstance(after, str) else None)
+    return Claim(run, after if isinstance(after, str) else None, fields.get("unread") is True)

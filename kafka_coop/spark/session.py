@@ -228,7 +228,7 @@ class Session:
         options = self._options
         positions = {of: c.offset for of, c in came.items() if c.offset is not None}
         if options.horizon is not None:
-            positions = {
+            positions |= {
                 of: horizon_start(
                     of,
                     offset,
@@ -239,6 +239,7 @@ class Session:
                     doubt=options.doubt,
                 )
                 for of, offset in positions.items()
+                if came[of].has_been_read
             }
         fresh = [of for of in came if of not in positions]
         new = [of for of in fresh if of.partition >= self._topics.get(of.topic, 0)]

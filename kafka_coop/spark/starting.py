@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 
 from kafka_coop.config import parse
-from kafka_coop.fetching.log_offsets import LogOffsets
+from kafka_coop.fetching.log_offsets import LogOffsets, LogsNotToldError
 from kafka_coop.fetching.ranges import OffsetsGoneError, RangeFetcher
 from kafka_coop.spark.errors import MembershipError, OptionError, no_answer
 from kafka_coop.spark.option_values import EARLIEST, LATEST, Boundary
@@ -198,10 +198,15 @@ def horizon_start(
         An offset up to ``position``.
 
     Raises:
-        KafkaException: The brokers do not tell.
+        LogsNotToldError: The brokers do not tell.
         NoProgressError: No record came in time.
     """
-    last = _last_time_before(of, position, logs=logs, config=config, patience=patience, doubt=doubt)
+    try:
+        last = _last_time_before(
+            of, position, logs=logs, config=config, patience=patience, doubt=doubt
+        )
+    except KafkaException as error:
+        raise LogsNotToldError(error.args[0], [of]) from error
     if last is None:
         return position
     since = max(0, last - horizon // timedelta(milliseconds=1))

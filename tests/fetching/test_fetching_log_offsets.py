@@ -9,10 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import IsolationLevel
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 
 from kafka_coop.fetching import log_offsets
-from kafka_coop.fetching.log_offsets import LogOffsets
+from kafka_coop.fetching.log_offsets import LogOffsets, LogsNotToldError
 from kafka_coop.types import TopicPartition
 
 ONE, OTHER = TopicPartition("a", 0), TopicPartition("a", 1)
@@ -24,11 +24,13 @@ class Brokers:
     Attributes:
         asked: Each question's partitions, those for what is not committed yet excepted.
         reached: Where the first partition ends with what is not.
+        silent: Partitions that have no leader.
     """
 
     def __init__(self, ends: Iterator[int], reached: int) -> None:
         self.asked: list[list[int]] = []
         self.reached = reached
+        self.silent: set[int] = set()
         self._ends = ends
 
     def list_offsets(
@@ -39,10 +41,16 @@ class Brokers:
             self.asked.append(sorted(native.partition for native in asked))
         answers: dict[Any, Future[Any]] = {native: Future() for native in asked}
         for native, answer in answers.items():
+            if native.partition in self.silent:
+                answer.set_exception(KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE)))
+                continue
             answer.set_result(
                 SimpleNamespace(offset=7 if native.partition else self._end(committed))
             )
         return answers
+
+    def list_topics(self, timeout: float) -> None:
+        """Asked after every failure, for who leads by then."""
 
     def _end(self, committed: bool) -> int:
         return next(self._ends) if committed else self.reached
@@ -81,3 +89,13 @@ def test_where_nothing_is_known_one_answer_will_do(monkeypatch: pytest.MonkeyPat
     made, brokers = logs(monkeypatch, 0)
     assert made.ends([ONE]) == {ONE: 0}
     assert brokers.asked == [[0]]
+
+
+def test_who_needs_all_is_told_of_whom_nobody_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, brokers = logs(monkeypatch, 4)
+    brokers.silent = {1}
+    with pytest.raises(LogsNotToldError) as raised:
+        made.all_ends([ONE, OTHER])
+    assert raised.value.partitions == {OTHER}
+    assert raised.value.args[0].code() == KafkaError.LEADER_NOT_AVAILABLE
+    assert brokers.asked == [[0, 1], [1], [1]], "it had its retries"

@@ -39,6 +39,10 @@ class Group:
         self.end = max(self.end, offset + 1)
 
 
+def as_committed(offset: int, claim: Claim) -> Committed:
+    return Committed(offset=offset, run=claim.run, after=claim.after, unread=claim.unread)
+
+
 class Query:
     """A query: its checkpoint (`logged`, `durable`) outlives its process (`holdings`)."""
 
@@ -119,7 +123,7 @@ class Query:
         assert self.holdings is not None
         for offset in self.holdings.news().values():
             claim = self.holdings.claim(ONE)
-            self.group.committed = Committed(offset=offset, run=claim.run, after=claim.after)
+            self.group.committed = as_committed(offset, claim)
             self.holdings.committed(ONE, offset, claim)
 
     def plan(self) -> None:
@@ -194,6 +198,7 @@ def test_nothing_is_skipped_whoever_goes_on(choices: list[int]) -> None:
         actions[choice % len(actions)]()
         group.end += choice % 2
         assert set(range(group.committed.offset or 0)) <= group.durable, "committed, not durable"
+        assert not (group.committed.unread and group.committed.offset), "somebody has read it"
         owner = group.owner
         if owner is not None and owner.holdings is not None and not owner.holdings.busy([ONE]):
             hold = owner.holdings.held[ONE]
@@ -301,8 +306,7 @@ def restarted(after: Committed, *, before: str = "first") -> int | None:
 
 
 def committed_by(second: Holdings, offset: int) -> Committed:
-    claim = second.claim(ONE)
-    return Committed(offset=offset, run=claim.run, after=claim.after)
+    return as_committed(offset, second.claim(ONE))
 
 
 def test_who_planned_no_batch_has_not_moved_the_partition() -> None:
@@ -355,3 +359,23 @@ def test_an_orphan_of_long_ago_moves_nothing() -> None:
     holdings.drop([ONE])
     holdings.finish()
     assert holdings.position_from(ONE, Committed(offset=300, run=claim.run)) == 300
+
+
+def test_what_nobody_has_read_is_so_until_a_batch_has() -> None:
+    first, second = Holdings("first"), Holdings("second")
+    first.hold(ONE, 9, NOTHING)
+    assert not committed_by(first, 9).has_been_read
+    second.hold(ONE, 9, committed_by(first, 9))
+    assert not committed_by(second, 9).has_been_read, "it was claimed, and claimed again"
+    second.begin({}, {ONE: Range(9, 12)})
+    assert not committed_by(second, 9).has_been_read, "the batch may never be durable"
+    second.finish()
+    assert committed_by(second, 12).has_been_read
+    third = Holdings("third")
+    third.hold(ONE, 12, committed_by(second, 12))
+    assert committed_by(third, 12).has_been_read, "by others"
+
+
+def test_an_offset_without_a_claim_was_read_up_to() -> None:
+    assert Committed(offset=9, run=None).has_been_read
+    assert not NOTHING.has_been_read

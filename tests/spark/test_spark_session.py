@@ -27,6 +27,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from spark_stand_in import serve
 
 from kafka_coop import CoopConsumer
+from kafka_coop.fetching.log_offsets import LogsNotToldError
 from kafka_coop.spark.available_now import wait_for_group
 from kafka_coop.spark.errors import CheckpointError, DataLossError, MembershipError, OptionError
 from kafka_coop.spark.member import Member
@@ -315,6 +316,25 @@ def test_a_run_that_planned_no_batch_has_moved_nothing(box: Box) -> None:
         assert again._member.moved == frozenset()
         again.close()
         assert of_the_group(box) == [5, 5]
+
+
+def test_a_first_run_that_planned_no_batch_has_moved_nothing(box: Box) -> None:
+    """A query with state would be refused that was only stopped before it had any."""
+    box.session().latest({}, limited=True)
+    box.sessions[0].close()
+    assert of_the_group(box) == [0, 0]
+    again = box.session()
+    box.produce(5)
+    end = batch(again, {})
+    assert ranges(end) == {0: Range(0, 5), 1: Range(0, 5)}
+    assert again._member is not None
+    assert again._member.moved == frozenset()
+    again.latest(end, limited=True)
+    again.close()
+    other = box.session()
+    other.latest({}, limited=True)
+    assert other._member is not None
+    assert {of.partition for of in other._member.moved} == {0, 1}, "now there is something to lack"
 
 
 def test_a_replay_leaves_out_what_another_has_taken_over(box: Box) -> None:
@@ -623,9 +643,12 @@ def test_a_checkpoints_static_member_keeps_its_partitions(kafka: KafkaCluster) -
     box.close()
 
 
-def test_a_static_member_that_is_drained_is_out_at_once(kafka: KafkaCluster) -> None:
+@pytest.mark.parametrize("strategy", ["constrained-cooperative-sticky", "range"])
+def test_a_static_member_that_is_drained_is_out_at_once(kafka: KafkaCluster, strategy: str) -> None:
     box = Box(kafka)
-    session = box.session(staticMembership="true", **{"kafka.session.timeout.ms": "45000"})
+    given = {"session.timeout.ms": "45000", "partition.assignment.strategy": strategy}
+    kafka_options = {f"kafka.{key}": value for key, value in given.items()}
+    session = box.session(staticMembership="true", **kafka_options)
     box.produce(5)
     end = batch(session, {})
     rendezvous = Rendezvous(end["id"])
@@ -694,6 +717,26 @@ def test_a_checkpoint_of_another_source_is_told(box: Box) -> None:
 def test_unknown_topics_are_told(box: Box) -> None:
     with pytest.raises(OptionError, match="unknown topic nowhere"):
         box.session(subscribe="nowhere").latest({}, limited=True)
+
+
+def test_a_log_of_which_nobody_tells_holds_up_no_other(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, held_up = box.session(), TopicPartition(box.topic, 1)
+    box.produce(3)
+    tell = session._logs.all_beginnings
+
+    def tell_of_the_other(asked: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        if held_up in (partitions := list(asked)):
+            error = KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
+            raise LogsNotToldError(error, [held_up])
+        return tell(partitions)
+
+    monkeypatch.setattr(session._logs, "all_beginnings", tell_of_the_other)
+    holdings = session._joined({}, durable=True).holdings
+    wait_until(lambda: holdings.ready() == {TopicPartition(box.topic, 0): 0}, "none is claimed")
+    monkeypatch.undo()
+    assert ranges(batch(session)) == {0: Range(0, 3), 1: Range(0, 3)}
 
 
 def test_a_start_that_leaves_a_partition_out_is_told(box: Box) -> None:
@@ -1042,6 +1085,17 @@ def test_what_others_have_read_is_read_from_the_horizon(
     offset = batch(second, offset)
     assert ranges(offset) == {0: Range(10, 11), 1: Range(10, 11)}
     wait_until(lambda: committed(second, offset) == [11, 11], "the batch is not committed")
+
+
+def test_what_nobody_has_read_has_no_horizon(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first run was stopped before it had read: what lies before its start is not wanted."""
+    produce_a_record_a_second(box, range(10))
+    first = horizon(box, monkeypatch, startingOffsets="latest")
+    assert first.latest({}, limited=True) == {}
+    first.close()
+    again = horizon(box, monkeypatch, startingOffsets="latest")
+    produce_a_record_a_second(box, range(10, 12))
+    assert ranges(batch(again)) == {0: Range(10, 12), 1: Range(10, 12)}
 
 
 def test_who_takes_over_in_the_middle_of_a_replay_begins_it_anew(
