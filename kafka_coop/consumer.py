@@ -488,10 +488,12 @@ class CoopConsumer(Closeable):
     def consumer_group_metadata(self) -> Any:
         """For `Producer.send_offsets_to_transaction`: fenced by this generation (KIP-447).
 
-        To be fetched anew after every rebalance.
+        To be fetched anew after every rebalance. Where the group has gone on without this consumer,
+        the coordinator refuses what is sent with it, before and after on_lost; abort the
+        transaction then, and poll on.
         """
         self._require_usable()
-        return encode_group_metadata(self._backend.metadata())
+        return encode_group_metadata(self._backend.vouched())
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """For later logins, of the membership's connections and of librdkafka's."""

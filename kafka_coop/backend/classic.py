@@ -138,6 +138,10 @@ class ClassicBackend:
         """See `Backend.metadata`."""
         return self._identity
 
+    def vouched(self) -> GroupMetadata:
+        """See `Backend.vouched`. A value that never changes: any thread may take it."""
+        return self._member.vouched
+
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """See `Backend.set_sasl_credentials`."""
         self._call(lambda: self._brokers.set_sasl_credentials(username, password))

@@ -90,6 +90,9 @@ class Backend(Protocol):
     def metadata(self) -> GroupMetadata:
         """The member's identity now."""
 
+    def vouched(self) -> GroupMetadata:
+        """The identity that producers send offsets with; `kafka_coop.membership.core` has why."""
+
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """For later logins."""
 

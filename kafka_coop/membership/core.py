@@ -82,8 +82,13 @@ class MemberCore:
         """The generation that `owned` came with. A missed Sync leaves it behind `generation`."""
         self._joined_last: Generation = NO_GENERATION
         """The last round that we joined, applied or not."""
-        self._gained_at = float("-inf")
-        """When partitions last came."""
+        # What producers are to send offsets with (KIP-447): an identity with which all that is
+        # owned was ours. When the group has gone on without us it stays the one that is lost, which
+        # the coordinator refuses; without a generation it would take offsets from anybody. Else a
+        # process that was stopped with a transaction under way could undo what its successor has
+        # committed, when it has heard that it is out, and its user has not.
+        self.vouched: GroupMetadata = self.metadata
+        self._gained_at = float("-inf")  # when partitions last came
         self._assignors: Mapping[str, Assignor] = {a.name: a for a in settings.assignors}
         self._tokens = 0
         self._discovery = Discovery(settings, self._new_token)

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
-from kafka_coop.errors import AssignorFailedError, Failure, MalformedDataError, RequestFailedError
+from kafka_coop.errors import (
+    AssignorFailedError,
+    AuthenticationFailedError,
+    Failure,
+    MalformedDataError,
+    RequestFailedError,
+)
 from kafka_coop.membership import events as ev
 from kafka_coop.membership.backoff import backoff
 from kafka_coop.membership.core import Effects, Joined, MemberCore
@@ -155,7 +161,7 @@ class Joining(MemberCore):
         answer = event.answer
         if isinstance(answer, RequestFailedError):
             # The member id stays: the broker may have us in its books already.
-            return self._retry_round(f"JoinGroup: {answer}", now, rediscover=True)
+            return self._unanswered("JoinGroup", answer, now)
         if answer.error is not ErrorCode.none:
             return self._react(JOIN[answer.error], answer.error, "JoinGroup", now, answer)
         wrong = self._unusable_protocol(answer)
@@ -163,12 +169,23 @@ class Joining(MemberCore):
             return self._give_up_round(wrong, now)
         return self._take_place(answer, now)
 
+    def _unanswered(self, what: str, error: RequestFailedError, now: float) -> Effects:
+        """Again; the user hears of what may not pass by itself: a certificate, a password.
+
+        Other brokers may be reached all the same, and the one that told of this coordinator was.
+        """
+        hopeless = isinstance(error, AuthenticationFailedError)
+        told = self._fail(failure_of_exception(error)) if hopeless else ()
+        return told + self._retry_round(f"{what}: {error}", now, rediscover=True)
+
     def _take_place(self, answer: GroupJoined, now: float) -> Effects:
         """In the group, in COMPLETING_REBALANCE: heartbeats start here."""
         if self._has_missed_a_round(answer.generation, now):
             self._pulse.forfeit()
         self._joined_last = answer.generation
         self.member_id, self.generation = answer.member_id, answer.generation
+        if not self._pulse.forfeited:
+            self.vouched = self.metadata
         self._pulse.start(
             self.metadata,
             now,
@@ -295,7 +312,7 @@ class Joining(MemberCore):
         self._awaited = None
         answer = event.answer
         if isinstance(answer, RequestFailedError):
-            return self._retry_round(f"SyncGroup: {answer}", now, rediscover=True)
+            return self._unanswered("SyncGroup", answer, now)
         if answer.error is not ErrorCode.none:
             return self._react(SYNC[answer.error], answer.error, "SyncGroup", now)
         renewed = self._pulse.synced(self._sync_sent_at, now)
@@ -346,6 +363,7 @@ class Joining(MemberCore):
         gave_up = self.state is State.ADOPTING
         self._enter(State.STABLE)
         self.owned, self.applied = assigned, self.generation
+        self.vouched = self.metadata
         regained = self._pulse.regain()
         if added:
             self._gained_at = now

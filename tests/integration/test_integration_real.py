@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,8 +25,11 @@ from integration_support import (
 from prometheus_client import CollectorRegistry
 
 from kafka_coop import CoopConsumer
+from kafka_coop.config import parse
 from kafka_coop.kafka_errors import FencedException
-from kafka_coop.testing.cluster import KafkaCluster
+from kafka_coop.testing.cluster import KafkaCluster, wait_until
+from kafka_coop.watchdog.supervisor import leave
+from kafka_coop.watchdog.ward import Ward
 
 pytestmark = pytest.mark.kafka
 
@@ -190,6 +194,31 @@ def test_transactions_carry_the_generation_and_are_fenced_by_it(kafka: KafkaClus
             producer.abort_transaction(PATIENCE)
         (found,) = member.consumer.committed([TopicPartition(topic, 0)], timeout=PATIENCE)
         assert found.offset == 7
+
+
+def test_who_is_out_of_the_group_and_has_not_heard_of_it_can_send_no_offsets(
+    kafka: KafkaCluster,
+) -> None:
+    """Without a generation the coordinator takes a transaction's offsets from anybody: those of
+    whoever was stopped for a session's time would undo what its successor has committed."""
+    topic, group = unique("t"), unique("g")
+    kafka.create_topic(topic)
+    member = Member(kafka, group, topic, enable_auto_commit=False)
+    with members(member):
+        shared(topic, 1, member)
+        out = Ward(group_id=group, member_id=member.consumer.memberid())
+        here = parse({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
+        asyncio.run(leave(out, here.connection))
+        # It beats, and hears of it; its user does not poll.
+        wait_until(lambda: not member.consumer.memberid(), "the member has not heard of it")
+        assert member.consumer.assignment(), "its user has"
+        sent_by = member.consumer.consumer_group_metadata()
+        offsets = [TopicPartition(topic, 0, 8)]
+        with transaction(kafka) as producer:
+            with pytest.raises(KafkaException) as refused:
+                producer.send_offsets_to_transaction(offsets, sent_by, PATIENCE)
+            assert code(refused.value) == KafkaError.UNKNOWN_MEMBER_ID
+            producer.abort_transaction(PATIENCE)
 
 
 def test_starting_positions_wait_for_open_transactions(kafka: KafkaCluster) -> None:

@@ -14,7 +14,7 @@ from kafka_coop.membership.pulse import FOLLOW_UP_INTERVAL
 from kafka_coop.membership.states import State
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.marks import AssignmentMarks, SubscriptionMarks, split_marks
-from kafka_coop.types import Generation, Partitions
+from kafka_coop.types import NO_GENERATION, Generation, Partitions
 
 NOTHING = Partitions()
 T01 = partitions("t", 0, 1)
@@ -269,6 +269,64 @@ def test_a_missed_sync_keeps_what_is_owned_under_its_old_generation() -> None:
     assert box.actions() == []
     assert box.subscription().owned == T01
     assert box.subscription().generation == 1
+
+
+# --- what producers send offsets with (KIP-447) -----------------------------------------------
+
+
+def gone(box: MemberBox) -> list[ef.Action]:
+    return [one for one in box.actions() if isinstance(one, ef.CallLost | ef.Release)]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ErrorCode.unknown_member_id, ErrorCode.illegal_generation, ErrorCode.fenced_instance_id],
+)
+def test_an_evicted_member_vouches_as_who_it_was_until_it_has_joined_anew(
+    error: ErrorCode,
+) -> None:
+    """Without a generation the coordinator would take offsets of what others have by now."""
+    box = stable()
+    was = box.member.metadata
+    box.beat(error)
+    assert box.member.metadata.generation == NO_GENERATION
+    assert box.member.vouched == was, "its user has not heard of it"
+    box.do_steps()
+    assert gone(box) == lost_and_released(T01)
+    assert box.member.vouched == was, "records may be under way in another thread"
+    if error is not ErrorCode.fenced_instance_id:
+        box.answer_join(member_id="anew", generation=7)
+        assert box.member.vouched == box.member.metadata
+        assert box.member.vouched.generation == 7
+
+
+def test_who_missed_a_round_vouches_as_who_it_was_until_it_has_given_up_what_it_had() -> None:
+    """A static member keeps its place, and others may have had its partitions."""
+    box = MemberBox.fresh(instance_id="static-1").join(T01)
+    was = box.member.metadata
+    box.beat(ErrorCode.rebalance_in_progress)
+    box.now += 60.0
+    box.answer_join(generation=3)
+    box.answer_sync(T01)
+    assert box.member.metadata.generation == 3
+    assert box.member.vouched == was
+    box.do_steps()
+    assert gone(box) == lost_and_released(T01)
+    assert box.member.vouched.generation == 3
+
+
+def test_who_keeps_its_place_vouches_with_each_new_generation() -> None:
+    box = next_round(stable(), T0)
+    assert box.member.vouched.generation == 2, "what is revoked is nobody else's yet"
+
+
+def test_who_has_left_vouches_for_nothing() -> None:
+    box = stable()
+    box.handle(ev.Close())
+    assert box.member.vouched.generation == 1
+    box.do_steps()
+    box.answer_leave()
+    assert box.member.vouched.generation == NO_GENERATION
 
 
 # --- leaving -------------------------------------------------------------------------------
