@@ -6,13 +6,14 @@ Which one it was follows from how far the connection had come.
 
 from __future__ import annotations
 
+import datetime as dt
 import enum
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from kafka_coop.broker.tls import ssl_reason
+from kafka_coop.broker.tls import Identity, ssl_reason
 from kafka_coop.errors import AuthenticationFailedError, ConnectionFailedError, RequestFailedError
 
 E = TypeVar("E", bound=RequestFailedError)
@@ -26,6 +27,8 @@ class Peer:
     port: int
     tls: bool = False
     sasl: bool = False
+    identity: Identity | None = None
+    """The certificate that it is shown, once there is a TLS handshake."""
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -93,35 +96,120 @@ def _in_words(error: OSError) -> str:
 def tls_failed(peer: Peer, error: ssl.SSLError) -> RequestFailedError:
     """The TLS handshake, or the encrypted connection after it, broke."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return AuthenticationFailedError(
-            f"{peer}: the broker's certificate is refused: {error.verify_message}"
-            f"{_VERIFY_REMEDIES.get(error.verify_code, '')}"
-        )
-    reason = ssl_reason(error)
-    words = reason.replace("_", " ").lower() or str(error)
+        return _distrusted(peer, error)
+    reason, words = ssl_reason(error), _tls_words(error)
     if isinstance(error, ssl.SSLEOFError) or reason in _NOT_TLS:
         return _not_tls(peer)
-    if "ALERT" in reason:
+    _, is_alert, alert = reason.partition("ALERT_")
+    if is_alert:
         return AuthenticationFailedError(
-            f"{peer}: the broker refused the TLS connection ({words}); if it demands a client "
-            f"certificate (ssl.client.auth=required), set ssl.certificate.location and "
-            f"ssl.key.location to one that it trusts; else compare protocol versions and ciphers"
+            f"{peer}: the broker refused the TLS connection ({words}): {_alerted(peer, alert)}"
         )
     return AuthenticationFailedError(f"{peer}: TLS failed ({words})")
 
 
-_VERIFY_REMEDIES = {
-    # OpenSSL's X509_V_ERR_* numbers, which the ssl module has no names for.
-    3: "; ssl.crl.location holds no list of the certificate's issuer",
-    10: "; renew the broker's certificate, or check this machine's clock",
-    12: "; renew the list at ssl.crl.location",
-    18: "; set ssl.ca.location to the broker's certificate, which signed itself",
-    19: "; set ssl.ca.location to the authority that signed the broker's certificate",
-    20: "; set ssl.ca.location to the authority that signed the broker's certificate",
-    62: "; connect by a name in the certificate (see the broker's advertised.listeners), or set "
-    "ssl.endpoint.identification.algorithm=none",
-    64: "; connect by an address in the certificate (see the broker's advertised.listeners), or "
-    "set ssl.endpoint.identification.algorithm=none",
+def _tls_words(error: ssl.SSLError) -> str:
+    return ssl_reason(error).replace("_", " ").lower() or str(error)
+
+
+def _distrusted(peer: Peer, error: ssl.SSLCertVerificationError) -> AuthenticationFailedError:
+    said = f"{peer}: the broker's certificate is refused: "
+    if error.verify_code not in _DISTRUST:
+        return AuthenticationFailedError(said + error.verify_message)
+    kind, remedy = _DISTRUST[error.verify_code]
+    openssl = error.verify_message.rstrip(".")
+    return AuthenticationFailedError(f"{said}{kind} ({openssl}); {remedy}")
+
+
+_SET_AUTHORITY = (
+    "set ssl.ca.location or ssl.ca.pem to the authority that signed the broker's certificate"
+)
+_OTHER_HOST = (
+    "connect by a name or an address in the certificate (see the broker's advertised.listeners), "
+    "or set ssl.endpoint.identification.algorithm=none"
+)
+
+_DISTRUST = {
+    # OpenSSL's X509_V_ERR_* numbers, which the ssl module has no names for: what is wrong with
+    # the broker's certificate, and what to do.
+    2: ("its authority is itself signed by one that is unknown here", _SET_AUTHORITY),
+    3: (
+        "whether it was revoked is not known",
+        "ssl.crl.location holds no list of the certificate's issuer",
+    ),
+    9: (
+        "it, or its authority's, is not yet valid",
+        "check this machine's clock, or wait until the certificate's time begins",
+    ),
+    10: (
+        "it, or its authority's, has expired",
+        "renew the broker's certificate, or check this machine's clock",
+    ),
+    12: ("the list of revoked certificates has expired", "renew the list at ssl.crl.location"),
+    18: (
+        "it signed itself",
+        "set ssl.ca.location or ssl.ca.pem to the broker's certificate, if it is to be trusted",
+    ),
+    19: ("its authority is unknown here", _SET_AUTHORITY),
+    20: ("its authority is unknown here", _SET_AUTHORITY),
+    23: ("it was revoked", "give the broker a new certificate"),
+    26: (
+        "it was not made for servers",
+        "give the broker one whose extended key usage has serverAuth",
+    ),
+    62: ("it is for another host", _OTHER_HOST),
+    64: ("it is for another host", _OTHER_HOST),
+}
+
+
+def _alerted(peer: Peer, alert: str) -> str:
+    """Why the broker broke the handshake off, and what to do.
+
+    What it says comes last: Java's TLS says little, and what is wrong with our own certificate
+    can be seen from here.
+    """
+    if alert not in _REFUSALS:
+        return _OTHER_TLS
+    if peer.identity is None:
+        if alert == "HANDSHAKE_FAILURE":
+            return f"either it demands a client certificate: {_SET_IDENTITY}; or {_OTHER_TLS}"
+        return f"it demands a client certificate, and none is configured; {_SET_IDENTITY}"
+    now, starts, ends = dt.datetime.now(dt.UTC), peer.identity.starts, peer.identity.ends
+    if ends is not None and now > ends:
+        return f"our certificate has expired at {ends:%Y-%m-%d %H:%M} UTC; {_RENEW}"
+    if starts is not None and now < starts:
+        return (
+            f"our certificate is not yet valid, only from {starts:%Y-%m-%d %H:%M} UTC on; check "
+            f"this machine's clock, or set ssl.certificate.location to another"
+        )
+    return _REFUSALS[alert]
+
+
+_OTHER_TLS = "compare protocol versions and ciphers (ssl.cipher.suites)"
+_SET_IDENTITY = "set ssl.certificate.location and ssl.key.location to one that it trusts"
+_RENEW = "renew it (ssl.certificate.location, ssl.certificate.pem or ssl.keystore.location)"
+_TRUST = (
+    "add its authority to the broker's ssl.truststore.location, or set ssl.certificate.location "
+    "and ssl.key.location to a certificate that the broker trusts"
+)
+_DISTRUSTED = (
+    f"it does not trust our certificate, whose authority it probably does not know; {_TRUST} "
+    f"(its log says more)"
+)
+
+_REFUSALS = {
+    # Alerts about a client's certificate (RFC 8446, 6.2), where it exists and is in its time.
+    "BAD_CERTIFICATE": _DISTRUSTED,
+    "CERTIFICATE_UNKNOWN": _DISTRUSTED,
+    "CERTIFICATE_REQUIRED": _DISTRUSTED,
+    "UNKNOWN_CA": f"it does not know the authority of our certificate; {_TRUST}",
+    "CERTIFICATE_EXPIRED": f"our certificate has expired by the broker's clock; {_RENEW}",
+    "CERTIFICATE_REVOKED": f"our certificate was revoked; {_RENEW}",
+    "UNSUPPORTED_CERTIFICATE": (
+        "our certificate is not made for clients; set ssl.certificate.location to one whose "
+        "extended key usage has clientAuth"
+    ),
+    "HANDSHAKE_FAILURE": f"{_OTHER_TLS}, and see the broker's log",
 }
 
 _NOT_TLS = {
@@ -154,13 +242,22 @@ def cut(
         unfinished: Bytes of an answer that was cut short.
     """
     if isinstance(error, ssl.SSLError):
-        return tls_failed(peer, error)
+        # Once it has served, nothing can be wrong with certificates and settings.
+        return _garbled(peer, error) if stage is Stage.PROVEN else tls_failed(peer, error)
     if stage is Stage.TLS_HANDSHAKE:
         return _not_tls(peer)
     how = f" ({_in_words(error)})" if isinstance(error, OSError) else ""
     short = f", {unfinished} bytes into an answer" if unfinished else ""
     failed = f"{peer}: the connection was cut during {stage.value}{short}{how}"
     return ConnectionFailedError(f"{failed}; {_cut_remedy(peer, stage)}")
+
+
+def _garbled(peer: Peer, error: ssl.SSLError) -> ConnectionFailedError:
+    return ConnectionFailedError(
+        f"{peer}: the TLS connection broke during {Stage.PROVEN.value} "
+        f"({_tls_words(error)}): what came is not what the broker "
+        f"encrypted; look for what changes bytes on the way"
+    )
 
 
 def _cut_remedy(peer: Peer, stage: Stage) -> str:

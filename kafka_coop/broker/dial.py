@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from kafka_coop.broker.blocking import run_blocking
 from kafka_coop.broker.diagnosis import Peer, Stage, cut, tls_failed, unreachable, unresolved
+from kafka_coop.broker.tls import shown_by
 from kafka_coop.broker.wire import Wire
 from kafka_coop.config import ConnectionSettings
 
@@ -33,6 +35,7 @@ async def dial(wire: Wire, settings: ConnectionSettings, tls: ssl.SSLContext | N
     sock = await _connect_any(wire.peer, addresses, settings, deadline)
     if tls is not None:
         wire.stage = Stage.TLS_HANDSHAKE
+        wire.peer = replace(wire.peer, identity=shown_by(tls))
     try:
         await loop.create_connection(
             lambda: wire, sock=sock, ssl=tls, server_hostname=wire.peer.host if tls else None

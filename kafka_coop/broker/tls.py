@@ -7,15 +7,40 @@ What Python's ``ssl`` cannot do as librdkafka does: TLS 1.3 cipher suites are Op
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import ssl
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_coop.config import TlsSettings
 from kafka_coop.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """The certificate that a client shows of itself, and when it is valid; None: not known.
+
+    A broker refuses one that has expired with the same alert as one of an unknown authority:
+    what is wrong with it has to be found out at this end.
+    """
+
+    starts: dt.datetime | None = None
+    ends: dt.datetime | None = None
+
+
+class _Context(ssl.SSLContext):
+    """A context that remembers what it shows: ``ssl`` has no way to ask."""
+
+    identity: Identity | None = None
+
+
+def shown_by(context: ssl.SSLContext) -> Identity | None:
+    """The client certificate of a context that `ssl_context` made; None: it shows none."""
+    return context.identity if isinstance(context, _Context) else None
 
 
 def ssl_context(settings: TlsSettings) -> ssl.SSLContext:
@@ -33,7 +58,7 @@ def ssl_context(settings: TlsSettings) -> ssl.SSLContext:
     """
     # Not ssl.create_default_context: since Python 3.13 it demands of every certificate what
     # RFC 5280 does, which in-house authorities rarely meet and librdkafka does not ask.
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context = _Context(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = settings.check_hostname and settings.verify
     context.verify_mode = ssl.CERT_REQUIRED if settings.verify else ssl.CERT_NONE
     _load_authorities(context, settings)
@@ -68,12 +93,13 @@ def _load_authorities(context: ssl.SSLContext, settings: TlsSettings) -> None:
             context.load_verify_locations(cadata=pem)
 
 
-def _load_identity(context: ssl.SSLContext, settings: TlsSettings) -> None:
+def _load_identity(context: _Context, settings: TlsSettings) -> None:
     """The client's own certificate, from files, strings or a keystore."""
     if settings.keystore_location is not None:
         chain = _open_keystore(settings.keystore_location, settings.keystore_password)
         with _blaming("ssl.keystore.location", settings.keystore_location), _as_file(chain) as path:
             context.load_cert_chain(path)
+            context.identity = _identity(path)
         return
     certificate, certificate_pem = settings.certificate_location, settings.certificate_pem
     if certificate is None and certificate_pem is None:
@@ -101,6 +127,7 @@ def _load_identity(context: ssl.SSLContext, settings: TlsSettings) -> None:
     ):
         assert certificate_path is not None, "one of the two is set"
         _load_pair(context, certificate_path, key_path, settings.key_password)
+        context.identity = _identity(certificate_path)
 
 
 def _load_pair(
@@ -126,6 +153,21 @@ def _load_pair(
                 "ssl.key.password", "the private key does not decrypt: ssl.key.password is wrong"
             ) from error
         raise
+
+
+def _identity(path: str) -> Identity:
+    """The first certificate of a PEM file, which OpenSSL has taken.
+
+    ``ssl`` decodes certificates of the other side alone. What can't be read, or not without the
+    package ``cryptography``, refuses nothing: it serves to explain a refusal.
+    """
+    try:
+        from cryptography import x509  # noqa: PLC0415  # optional
+
+        found = x509.load_pem_x509_certificate(Path(path).read_bytes())
+        return Identity(starts=found.not_valid_before_utc, ends=found.not_valid_after_utc)
+    except (ImportError, AttributeError, ValueError):  # not there, older than 42, unreadable
+        return Identity()
 
 
 def _open_keystore(location: str, password: str | None) -> str:

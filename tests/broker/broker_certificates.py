@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import ssl
+from typing import TypeAlias
 
 import trustme
 
@@ -20,23 +21,30 @@ def stranger() -> trustme.CA:
     return trustme.CA()
 
 
-@functools.cache
+PAST = (dt.datetime(2020, 1, 1, tzinfo=dt.UTC), dt.datetime(2020, 1, 2, tzinfo=dt.UTC))
+# Beyond 2049 certificates write years with four digits.
+FUTURE = (dt.datetime(2090, 1, 1, tzinfo=dt.UTC), dt.datetime(2090, 1, 2, tzinfo=dt.UTC))
+
+
+Validity: TypeAlias = tuple[dt.datetime, dt.datetime] | None
+
+
 def broker_certificate(
-    *, name: str = "127.0.0.1", known: bool = True, expired: bool = False
+    *, name: str = "127.0.0.1", known: bool = True, valid: Validity = None
 ) -> trustme.LeafCert:
-    ca = authority() if known else stranger()
-    if expired:
-        return ca.issue_cert(
-            name,
-            not_before=dt.datetime(2020, 1, 1, tzinfo=dt.UTC),
-            not_after=dt.datetime(2020, 1, 2, tzinfo=dt.UTC),
-        )
-    return ca.issue_cert(name)
+    return _issued(name, known, valid)
+
+
+def client_certificate(*, known: bool = True, valid: Validity = None) -> trustme.LeafCert:
+    return _issued("client.example", known, valid)
 
 
 @functools.cache
-def client_certificate() -> trustme.LeafCert:
-    return authority().issue_cert("client.example")
+def _issued(name: str, known: bool, valid: Validity) -> trustme.LeafCert:
+    ca = authority() if known else stranger()
+    if valid is None:
+        return ca.issue_cert(name)
+    return ca.issue_cert(name, not_before=valid[0], not_after=valid[1])
 
 
 def broker_context(

@@ -8,13 +8,16 @@ import datetime as dt
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 from broker_certificates import (
+    FUTURE,
+    PAST,
     authority,
     authority_pem,
     broker_certificate,
@@ -29,6 +32,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
 from kafka_coop.broker.connection import Connection
+from kafka_coop.broker.diagnosis import Peer, Stage, cut, tls_failed
+from kafka_coop.broker.tls import Identity
 from kafka_coop.config import ConnectionSettings, TlsSettings
 from kafka_coop.errors import AuthenticationFailedError, ConnectionFailedError, RequestFailedError
 
@@ -201,43 +206,79 @@ async def test_closing_does_not_wait_for_the_brokers_goodbye() -> None:
             await connection.wait_closed()
 
 
+CHECK_THE_NAME = "ssl.endpoint.identification.algorithm=none"
+TRUST_THE_BROKER = "set ssl.ca.location"
+
+BROKEN: dict[str, tuple[dict[str, Any], str, str]] = {
+    "another name": ({"name": "other.host"}, "another host", CHECK_THE_NAME),
+    "another address": ({"name": "127.0.0.9"}, "another host", CHECK_THE_NAME),
+    "unknown authority": ({"known": False}, "authority is unknown", TRUST_THE_BROKER),
+    "expired": ({"valid": PAST}, "has expired (", "renew the broker's certificate"),
+    "not yet valid": ({"valid": FUTURE}, "not yet valid (", "this machine's clock"),
+}
+"""What is wrong with a broker's certificate, its name in the message, and the remedy there."""
+
+
+@pytest.mark.parametrize("kind", BROKEN)
 @on_loop
-async def test_a_certificate_of_another_host_is_refused_unless_allowed() -> None:
+async def test_what_is_wrong_with_a_brokers_certificate_is_named(kind: str) -> None:
+    wrong, *_ = BROKEN[kind]
+    async with FakeBroker(tls=broker_context(broker_certificate(**wrong))) as broker:
+        error = await refusal(broker, tls())
+        assert isinstance(error, AuthenticationFailedError)
+        assert_only(str(error), kind, {key: said for key, (_, *said) in BROKEN.items()})
+
+
+def assert_only(text: str, kind: str, kinds: Mapping[str, list[str]]) -> None:
+    """The text names this kind and its remedy, and no other kind."""
+    name, _ = kinds[kind]
+    for part in kinds[kind]:
+        assert part in text
+    for other, _ in kinds.values():
+        assert other == name or other not in text
+
+
+@on_loop
+async def test_the_checks_of_a_brokers_certificate_can_be_given_up() -> None:
     async with FakeBroker(tls=broker_context(broker_certificate(name="other.host"))) as broker:
-        error = await refusal(broker, tls())
-        assert isinstance(error, AuthenticationFailedError)
-        assert "ssl.endpoint.identification.algorithm" in str(error)
         await used(*broker.address, tls(check_hostname=False))
-
-
-@on_loop
-async def test_an_unknown_authority_is_refused_unless_allowed() -> None:
     async with FakeBroker(tls=broker_context(broker_certificate(known=False))) as broker:
-        error = await refusal(broker, tls())
-        assert isinstance(error, AuthenticationFailedError)
-        assert "ssl.ca.location" in str(error)
         await used(*broker.address, tls(verify=False))
 
 
+def broker_with(file: Path, *pems: trustme.Blob) -> FakeBroker:
+    """A broker that sends these certificates, of which the first is its own."""
+    file.write_bytes(b"".join(pem.bytes() for pem in pems))
+    context = broker_context()
+    context.load_cert_chain(file)
+    return FakeBroker(tls=context)
+
+
 @on_loop
-async def test_an_expired_certificate_is_refused() -> None:
-    async with FakeBroker(tls=broker_context(broker_certificate(expired=True))) as broker:
+async def test_a_certificate_that_signed_itself_is_named(tmp_path: Path) -> None:
+    own = stranger()
+    async with broker_with(tmp_path / "own.pem", own.private_key_pem, own.cert_pem) as broker:
         error = await refusal(broker, tls())
         assert isinstance(error, AuthenticationFailedError)
-        assert "expired" in str(error)
-        assert "clock" in str(error)
+        assert "it signed itself (" in str(error)
+        assert "to the broker's certificate, if it is to be trusted" in str(error)
+
+
+@on_loop
+async def test_an_unknown_authority_that_the_broker_sends_along_is_named(tmp_path: Path) -> None:
+    leaf = broker_certificate(known=False)
+    chain = (leaf.private_key_pem, *leaf.cert_chain_pems, stranger().cert_pem)
+    async with broker_with(tmp_path / "chain.pem", *chain) as broker:
+        error = await refusal(broker, tls())
+        assert "in certificate chain" in str(error), "OpenSSL's words: a kind of its own there"
+        assert "authority is unknown" in str(error)
+        assert TRUST_THE_BROKER in str(error)
 
 
 @on_loop
 async def test_a_client_certificate_is_shown_from_strings() -> None:
     async with FakeBroker(tls=broker_context(demands_client=True)) as broker:
-        await used(
-            *broker.address,
-            tls(
-                certificate_pem=certificate_pem(client_certificate()),
-                key_pem=key_pem(client_certificate()),
-            ),
-        )
+        await used(*broker.address, shown(client_certificate()))
 
 
 @contextlib.contextmanager
@@ -277,14 +318,75 @@ async def test_a_missing_client_certificate_is_named(version: ssl.TLSVersion) ->
     """In TLS 1.3 the refusal comes after the client's handshake is complete."""
     context = broker_context(demands_client=True)
     context.maximum_version = version
-    assert "ssl.certificate.location" in await alerted(context, tls())
+    said = await alerted(context, tls())
+    assert "demands a client certificate" in said
+    assert "set ssl.certificate.location and ssl.key.location" in said
 
 
+REFUSED: dict[str, list[str]] = {
+    "expired": ["has expired at 2020-01-02 00:00 UTC", "renew it (ssl.certificate.location"],
+    "not yet valid": ["not yet valid, only from 2090-01-01 00:00 UTC on", "this machine's clock"],
+    "unknown authority": ["know the authority of our certificate", "ssl.truststore.location"],
+    "revoked": ["was revoked", "renew it (ssl.certificate.location"],
+}
+"""The name in the message of what a broker refuses in a client's certificate, and the remedy."""
+
+
+@pytest.mark.parametrize("kind", REFUSED)
 @on_loop
-async def test_a_client_certificate_that_the_broker_does_not_know_is_named() -> None:
-    unknown = stranger().issue_cert("client.example")
-    shown = tls(certificate_pem=certificate_pem(unknown), key_pem=key_pem(unknown))
-    assert "unknown ca" in await alerted(broker_context(demands_client=True), shown)
+async def test_what_is_wrong_with_the_clients_certificate_is_named(
+    kind: str, tmp_path: Path
+) -> None:
+    context = broker_context(demands_client=True)
+    leaf = {
+        "expired": client_certificate(valid=PAST),
+        "not yet valid": client_certificate(valid=FUTURE),
+        "unknown authority": client_certificate(known=False),
+        "revoked": client_certificate(),
+    }[kind]
+    if kind == "revoked":
+        file = tmp_path / "crl.pem"
+        file.write_text(revocations(serial_number(leaf)))
+        context.load_verify_locations(file)
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+    said = await alerted(context, shown(leaf))
+    assert_only(said, kind, REFUSED)
+
+
+def shown(leaf: trustme.LeafCert) -> ConnectionSettings:
+    return tls(certificate_pem=certificate_pem(leaf), key_pem=key_pem(leaf))
+
+
+ALERTS = {
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": ("probably does not know", "ssl.truststore.location"),
+    "SSLV3_ALERT_BAD_CERTIFICATE": ("probably does not know", "ssl.truststore.location"),
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": ("expired by the broker's clock", "renew it"),
+    "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": ("not made for clients", "clientAuth"),
+    "TLSV1_ALERT_PROTOCOL_VERSION": ("protocol versions", "ssl.cipher.suites"),
+}
+
+
+@pytest.mark.parametrize("reason", ALERTS)
+def test_what_a_broker_alone_can_know_is_told_by_its_alert(reason: str) -> None:
+    """As it is where the certificate looks sound from here; Java's alerts say no more."""
+    alert = ssl.SSLError()
+    alert.reason = reason
+    peer = Peer(host="b", port=9093, tls=True, identity=Identity())
+    text = str(tls_failed(peer, alert))
+    assert text.startswith("b:9093: the broker refused the TLS connection")
+    for part in ALERTS[reason]:
+        assert part in text
+
+
+def test_what_garbles_a_tls_connection_that_has_served_is_no_refusal() -> None:
+    """A user who is told of a refusal would look for it in certificates, and give up."""
+    garbled = ssl.SSLError()
+    garbled.reason = "DECRYPTION_FAILED_OR_BAD_RECORD_MAC"
+    peer = Peer(host="b", port=9093, tls=True)
+    error = cut(peer, Stage.PROVEN, garbled)
+    assert isinstance(error, ConnectionFailedError)
+    assert "the TLS connection broke during requests (decryption failed or" in str(error)
+    assert isinstance(cut(peer, Stage.NEGOTIATING, garbled), AuthenticationFailedError)
 
 
 @on_loop
@@ -361,17 +463,21 @@ def revocations(*serials: int) -> str:
     return signed.public_bytes(serialization.Encoding.PEM).decode()
 
 
+def serial_number(leaf: trustme.LeafCert) -> int:
+    return x509.load_pem_x509_certificate(leaf.cert_chain_pems[0].bytes()).serial_number
+
+
 @on_loop
 async def test_a_revoked_certificate_is_refused(tmp_path: Path) -> None:
-    certificate = x509.load_pem_x509_certificate(broker_certificate().cert_chain_pems[0].bytes())
     file = tmp_path / "crl.pem"
     async with FakeBroker(tls=broker_context()) as broker:
         file.write_text(revocations())
         await used(*broker.address, tls(crl_location=str(file)))
-        file.write_text(revocations(certificate.serial_number))
+        file.write_text(revocations(serial_number(broker_certificate())))
         error = await refusal(broker, tls(crl_location=str(file)))
         assert isinstance(error, AuthenticationFailedError)
-        assert "revoked" in str(error)
+        assert "it was revoked (" in str(error)
+        assert "give the broker a new certificate" in str(error)
 
 
 @on_loop

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import ssl
 import sys
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 from broker_certificates import (
+    FUTURE,
+    PAST,
     authority,
     authority_pem,
     certificate_pem,
@@ -22,7 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509 import load_pem_x509_certificate
 
-from kafka_coop.broker.tls import ssl_context
+from kafka_coop.broker.tls import Identity, shown_by, ssl_context
 from kafka_coop.config import TlsSettings
 from kafka_coop.errors import ConfigurationError
 
@@ -166,7 +169,11 @@ def test_without_memory_files_a_private_file_serves_and_is_gone_at_once(
 def test_a_keystore_is_opened(tmp_path: Path) -> None:
     file = tmp_path / "client.p12"
     file.write_bytes(keystore("open sesame"))
-    ssl_context(TlsSettings(keystore_location=str(file), keystore_password="open sesame"))
+    opened = ssl_context(TlsSettings(keystore_location=str(file), keystore_password="open sesame"))
+    found = load_pem_x509_certificate(CERTIFICATE.encode())
+    assert shown_by(opened) == Identity(
+        starts=found.not_valid_before_utc, ends=found.not_valid_after_utc
+    )
     error = refusal(TlsSettings(keystore_location=str(file), keystore_password="hidden-guess"))
     assert error.key == "ssl.keystore.location"
     assert "hidden-guess" not in str(error)
@@ -179,6 +186,37 @@ def test_a_keystore_without_cryptography_names_the_remedy(
     error = refusal(TlsSettings(keystore_location=str(tmp_path / "client.p12")))
     assert "'cryptography'" in str(error)
     assert "openssl pkcs12" in str(error)
+
+
+# --- when the client's own certificate is valid -------------------------------------------------
+
+
+@pytest.mark.parametrize("valid", [PAST, FUTURE])
+def test_the_validity_of_the_clients_certificate_is_read(
+    valid: tuple[dt.datetime, dt.datetime], tmp_path: Path
+) -> None:
+    leaf = client_certificate(valid=valid)
+    file = tmp_path / "client.pem"
+    file.write_text("A comment.\n" + key_pem(leaf) + certificate_pem(leaf) + authority_pem())
+    for settings in (
+        TlsSettings(certificate_pem=certificate_pem(leaf), key_pem=key_pem(leaf)),
+        TlsSettings(certificate_location=str(file)),
+    ):
+        starts, ends = valid
+        assert shown_by(ssl_context(settings)) == Identity(starts=starts, ends=ends)
+
+
+def test_without_a_certificate_nothing_is_shown() -> None:
+    assert shown_by(ssl_context(TlsSettings())) is None
+
+
+def test_without_cryptography_it_is_not_known_and_the_certificate_is_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    leaf = client_certificate()
+    settings = TlsSettings(certificate_pem=certificate_pem(leaf), key_pem=key_pem(leaf))
+    assert shown_by(ssl_context(settings)) == Identity()
 
 
 def test_cipher_suites_are_checked() -> None:

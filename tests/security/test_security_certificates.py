@@ -70,25 +70,42 @@ def test_a_certificate_without_rights(mutual: LocalKafka) -> None:
         assert code(one.raised[0]) == KafkaError.GROUP_AUTHORIZATION_FAILED
 
 
-LONG_AGO: dict[str, Any] = {
-    "not_before": dt.datetime(2020, 1, 1, tzinfo=dt.UTC),
-    "not_after": dt.datetime(2020, 1, 2, tzinfo=dt.UTC),
+def between(first: int, last: int) -> dict[str, Any]:
+    """A certificate's validity, in years."""
+    return {
+        "not_before": dt.datetime(first, 1, 1, tzinfo=dt.UTC),
+        "not_after": dt.datetime(last, 1, 1, tzinfo=dt.UTC),
+    }
+
+
+KINDS = {
+    "none": ("none is configured", "set ssl.certificate.location and ssl.key.location"),
+    "unknown authority": ("does not trust our certificate", "the broker's ssl.truststore.location"),
+    "expired": ("expired at 2021-01-01 00:00 UTC", "renew it"),
+    "not yet valid": ("not yet valid, only from 2090-01-01 00:00 UTC", "this machine's clock"),
 }
+"""How each kind of broken certificate is named, and its remedy."""
 
 
-@pytest.mark.parametrize("kind", ["none", "unknown authority", "expired"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_broken_certificate_is_refused_and_named(
     mutual: LocalKafka, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
+    """Java's brokers say the same of all of them but the first."""
     leaf = {
         "none": None,
         "unknown authority": client("reader", stranger()),
-        "expired": client("reader", **LONG_AGO),
+        "expired": client("reader", **between(2020, 2021)),
+        "not yet valid": client("reader", **between(2090, 2091)),
     }[kind]
     one = member(mutual, shown(leaf))
     with members(one):
-        until(lambda: bool(one.raised) or "no broker answers" in caplog.text, one)
-        said = caplog.text + "".join(map(str, one.raised))
-        assert "certificate" in said
-        assert "PRIVATE KEY" not in said
+        until(lambda: bool(one.raised), one)
+        said = str(one.raised[0])
+        assert code(one.raised[0]) == KafkaError._AUTHENTICATION
+        assert mutual.bootstrap_servers in said
+        for other, (name, remedy) in KINDS.items():
+            assert (name in said) == (other == kind)
+            assert remedy in said or other != kind
+        assert "PRIVATE KEY" not in said + caplog.text
         assert not one.owned
