@@ -1,8 +1,12 @@
-"""group.protocol=consumer: librdkafka is the member, and the user's side stays as it is."""
+"""group.protocol=consumer: librdkafka is the member, and the user's side stays as it is.
+
+What another release's coordinator may do otherwise runs on the newest one as well.
+"""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,13 +25,35 @@ from integration_support import (
 )
 from prometheus_client import CollectorRegistry
 from test_integration_processes import child
+from test_integration_versions import NEWEST
 
 from kafka_coop import CoopConsumer
 from kafka_coop.assignors import Range
 from kafka_coop.kafka_errors import ConfigurationException
+from kafka_coop.testing import LocalKafka
 from kafka_coop.testing.cluster import KafkaCluster
 
 pytestmark = pytest.mark.kafka
+
+_THE_RUNS = "the run's"
+
+on_the_newest_too = pytest.mark.parametrize(
+    "kafka",
+    # One worker runs the latter, so that there is one such broker.
+    [_THE_RUNS, pytest.param(NEWEST, marks=pytest.mark.xdist_group("newest"))],
+    indirect=True,
+)
+
+
+@pytest.fixture(scope="module")
+def kafka(request: pytest.FixtureRequest, kafka: KafkaCluster) -> Iterator[KafkaCluster]:
+    """The broker of the whole run, or one of another release."""
+    release = getattr(request, "param", _THE_RUNS)
+    if release == _THE_RUNS:
+        yield kafka
+    else:
+        with LocalKafka(release) as other:
+            yield other
 
 
 class NextGeneration(Member):
@@ -37,6 +63,7 @@ class NextGeneration(Member):
         super().__init__(cluster, group, *topics, group_protocol="consumer", **config)
 
 
+@on_the_newest_too
 def test_callbacks_records_and_commits_are_as_ever(kafka: KafkaCluster) -> None:
     topic, group = unique("t"), unique("g")
     kafka.create_topic(topic, partitions=4)
@@ -60,6 +87,7 @@ def test_callbacks_records_and_commits_are_as_ever(kafka: KafkaCluster) -> None:
     assert first.count("lost") == second.count("lost") == 0
 
 
+@on_the_newest_too
 def test_what_is_revoked_is_committed_while_it_is_owned(kafka: KafkaCluster) -> None:
     topic, group = unique("t"), unique("g")
     kafka.create_topic(topic, partitions=2)
@@ -135,6 +163,7 @@ def test_calls_from_other_threads_have_their_turn(kafka: KafkaCluster) -> None:
                 assert member.consumer.committed([there], PATIENCE)[0].offset == offset
 
 
+@on_the_newest_too
 def test_the_epoch_fences_transactions(kafka: KafkaCluster) -> None:
     topic = unique("t")
     kafka.create_topic(topic)
@@ -156,6 +185,7 @@ def test_the_epoch_fences_transactions(kafka: KafkaCluster) -> None:
     producer.abort_transaction(PATIENCE)
 
 
+@on_the_newest_too
 def test_a_fenced_member_is_told_of_its_loss(kafka: KafkaCluster) -> None:
     """Stopped for longer than its session: what it owned went to another meanwhile."""
     topic, group = unique("t"), unique("g")
@@ -191,6 +221,7 @@ def set_pace(kafka: KafkaCluster, group: str, *, session_ms: int, heartbeat_ms: 
         done.result(PATIENCE)
 
 
+@on_the_newest_too
 def test_the_broker_matches_patterns_and_its_assignor_is_chosen(kafka: KafkaCluster) -> None:
     stem = unique("p")
     for name in ("a", "b"):
@@ -244,6 +275,7 @@ def _made(kafka: KafkaCluster, config: dict[str, Any], **more: Any) -> CoopConsu
 # --- from one protocol to the other ---------------------------------------------------------------
 
 
+@on_the_newest_too
 def test_a_classic_member_is_told_when_its_group_is_upgraded_under_it(kafka: KafkaCluster) -> None:
     topic, group = unique("t"), unique("g")
     kafka.create_topic(topic, partitions=4)
@@ -262,6 +294,7 @@ def test_a_classic_member_is_told_when_its_group_is_upgraded_under_it(kafka: Kaf
             assert len(classic.raised) == 1, "once"
 
 
+@on_the_newest_too
 def test_a_group_that_ours_lead_is_not_upgraded_and_the_newcomer_learns_why(
     kafka: KafkaCluster,
 ) -> None:
@@ -281,6 +314,7 @@ def test_a_group_that_ours_lead_is_not_upgraded_and_the_newcomer_learns_why(
         assert not classic.raised
 
 
+@on_the_newest_too
 def test_and_back(kafka: KafkaCluster) -> None:
     """When the last member of the new protocol has gone, our strategies assign again."""
     topic, group = unique("t"), unique("g")
