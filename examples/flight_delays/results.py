@@ -88,11 +88,13 @@ class Results:
         return self._all("select * from windows order by day, origin")
 
     def save_windows(self, file: Path) -> None:
-        """As CSV."""
-        with file.open("w", newline="") as out:
+        """As CSV; the file is there as a whole, or as it was before."""
+        part = file.with_name(f"{file.name}.part")
+        with part.open("w", newline="") as out:
             writer = csv.writer(out)
             writer.writerow(WINDOW)
             writer.writerows(self.windows())
+        part.replace(file)
 
     def _all(self, question: str) -> list[Any]:
         with closing(self._connect()) as database:
