@@ -12,23 +12,25 @@ import contextlib
 import multiprocessing
 import os
 import random
+import secrets
 import signal
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
+from unittest.mock import patch
 
-from confluent_kafka import Consumer, TopicPartition
+from spark_rereads import Batch, End, HandOver, Loss, Record, Run
 
+import kafka_coop.spark.session
+from kafka_coop.spark.member import Member
 from kafka_coop.spark.options import StreamOptions, stream_options
 from kafka_coop.spark.reading import RangeTask, read_task
 from kafka_coop.spark.rendezvous import Rendezvous
 from kafka_coop.spark.session import Session
 from kafka_coop.spark.stream import _stop_on_sigterm
-
-Record = tuple[str, int, int]
-"""Topic, partition, offset."""
 
 POINTS = (
     "before latestOffset",
@@ -53,34 +55,103 @@ class QueryDiedError(Exception):
     """The query was killed, or stopped."""
 
 
-def serve(options: Mapping[str, str], pipe: Connection, *, hasty: bool = False) -> None:
+def serve(
+    options: Mapping[str, str],
+    pipe: Connection,
+    *,
+    run: Run | None = None,
+    told: Connection | None = None,
+    hasty: bool = False,
+) -> None:
     """The reader's process: one call after the other, as Spark's runner makes them.
 
+    It answers with a result and an error.
+
     Args:
+        run: Whom its claims are to name, see `run_of`; None: nobody.
+        told: Where is said which partitions went, and whether they were lost.
         hasty: A fault: what a batch is about to read is committed when it is planned.
     """
     _stop_on_sigterm()
     session = None
-    try:
-        while True:
-            name, args = pipe.recv()
-            try:
-                session = session or Session(stream_options(options))
-                result = getattr(session, name)(
-                    *args, **({"limited": True} if name == "latest" else {})
-                )
-                if hasty and name == "tasks" and session._member is not None:
-                    session._member.holdings.finish()
-                    session._member.commit_now()
-            except Exception as error:  # noqa: BLE001  # Spark tells the query whatever it is
-                pipe.send((None, repr(error), session.lost if session else frozenset()))
-            else:
-                pipe.send((result, None, session.lost))
-    except (EOFError, OSError):
-        pass
-    finally:
-        if session is not None:
-            session.close()
+    with contextlib.ExitStack() as noted:
+        if run is not None:
+            noted.enter_context(_named(run))
+        if told is not None:
+            noted.enter_context(_telling(told))
+        try:
+            while True:
+                name, args = pipe.recv()
+                try:
+                    session = session or Session(stream_options(options))
+                    result = getattr(session, name)(
+                        *args, **({"limited": True} if name == "latest" else {})
+                    )
+                    if hasty and name == "tasks" and session._member is not None:
+                        session._member.holdings.finish()
+                        session._member.commit_now()
+                except Exception as error:  # noqa: BLE001  # Spark tells the query whatever it is
+                    pipe.send((None, repr(error)))
+                else:
+                    pipe.send((result, None))
+        except (EOFError, OSError):
+            pass
+        finally:
+            if session is not None:
+                session.close()
+
+
+@contextlib.contextmanager
+def _telling(told: Connection) -> Iterator[None]:
+    """At once, and not with the next answer: a run that is killed gives none."""
+    lost, revoked, refused = Member.lost, Member.revoked, Member._refused
+    handing_over = threading.local()
+
+    def tell(kind: type[Loss | HandOver], partitions: Iterable[Any]) -> None:
+        told.send((kind, now(), frozenset((of.topic, of.partition) for of in partitions)))
+
+    def on_lost(member: Member, partitions: set[Any]) -> None:
+        tell(Loss, partitions)
+        lost(member, partitions)
+
+    def on_revoke(member: Member, partitions: set[Any]) -> None:
+        handing_over.is_under_way = True
+        try:
+            revoked(member, partitions)
+        finally:
+            handing_over.is_under_way = False
+            tell(HandOver, partitions)
+
+    def on_refusal(member: Member, error: Any, partitions: Iterable[Any]) -> None:
+        partitions = list(partitions)
+        if getattr(handing_over, "is_under_way", False):
+            tell(Loss, partitions)
+        refused(member, error, partitions)
+
+    with (
+        patch.object(Member, "lost", on_lost),
+        patch.object(Member, "revoked", on_revoke),
+        patch.object(Member, "_refused", on_refusal),
+    ):
+        yield
+
+
+def _named(run: Run) -> contextlib.AbstractContextManager[object]:
+    return patch.object(
+        kafka_coop.spark.session,
+        "_token",
+        lambda: f"{run.query:04x}{run.number:04x}{secrets.token_hex(4)}",
+    )
+
+
+def run_of(claim: str) -> Run:
+    """Who made it."""
+    return Run(int(claim[:4], 16), int(claim[4:8], 16))
+
+
+def now() -> int:
+    """As brokers tell the time: milliseconds, cut off."""
+    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,31 +171,20 @@ class Checkpoint:
     not written again.
     """
 
+    query: int
     offsets: list[dict[str, Any]] = field(default_factory=list)
     committed: int = 0
-    sink: dict[int, list[Record]] = field(default_factory=dict)
-    exposed: set[Record] = field(default_factory=set)
-    """Records that were in the sink when a run ended, and that the group did not know to be:
-    another member may read those once more. Also those of a partition's last two batches whose
-    session was lost while they were written, and of those that a broker's absence fell into: the
-    group may have given them to others before it heard that they were read."""
+    sink: dict[int, Batch] = field(default_factory=dict)
     unlike: list[int] = field(default_factory=list)
     """Batches that were replayed and read something new, which such a sink does not take."""
+    runs: int = 0
+    ends: dict[Run, End] = field(default_factory=dict)
+    losses: list[Loss] = field(default_factory=list)
+    hand_overs: list[HandOver] = field(default_factory=list)
 
-    def planned(self, since: int) -> Iterator[Record]:
-        """What the batches from this one on read, by their offsets."""
-        for offset in self.offsets[since:]:
-            for key, (start, stop) in offset["tps"].items():
-                topic, _, index = key.rpartition(":")
-                yield from ((topic, int(index), n) for n in range(start, stop))
-
-    def expose(self, records: Iterable[Record]) -> None:
-        """Another member may read these once more."""
-        self.exposed |= set(records)
-
-    def written(self) -> list[Record]:
+    def written(self) -> set[Record]:
         """All that is in the sink."""
-        return [record for records in list(self.sink.values()) for record in records]
+        return {record for batch in list(self.sink.values()) for record in batch.records}
 
 
 class Query:
@@ -144,18 +204,26 @@ class Query:
         self._checkpoint = checkpoint
         self._dies = dies
         self._sink_takes = sink_takes
-        self._lost: set[tuple[str, int]] = set()
+        checkpoint.runs += 1
+        self._me = Run(checkpoint.query, checkpoint.runs)
+        self._replayed: int | None = None
+        self._died_at: int | None = None
         self._passed: dict[str, int] = dict.fromkeys(POINTS + CALLS, 0)
         self._stopping = threading.Event()
         self._killed_after: float | None = None
         self._drained = False
         self.failure: str | None = None
         self._pipe, theirs = _PROCESSES.Pipe()
+        self._told, tells = _PROCESSES.Pipe(duplex=False)
         self._reader = _PROCESSES.Process(
-            target=serve, args=(self._given, theirs), kwargs={"hasty": hasty}, daemon=True
+            target=serve,
+            args=(self._given, theirs),
+            kwargs={"run": self._me, "told": tells, "hasty": hasty},
+            daemon=True,
         )
         self._reader.start()
         theirs.close()
+        tells.close()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -181,19 +249,14 @@ class Query:
         asked.ask()
         while self.is_running and not asked.is_done():
             self._thread.join(0.05)
-        drained = asked.is_done()
-        self._drained = drained
+        self._drained = asked.is_done()
         self.stop()
         asked.clear()
-        return drained
+        return self._drained
 
-    @contextlib.contextmanager
-    def outage(self) -> Iterator[None]:
-        """A broker is away meanwhile, for longer than a session perhaps."""
-        log = self._checkpoint
-        since = max(len(log.offsets) - 2, 0)
-        yield
-        log.expose(log.planned(since))
+    def outage(self) -> None:
+        """A broker goes away, for longer than a session perhaps: who dies then tells of no loss."""
+        self._checkpoint.losses.append(Loss(by=self._me, at=now(), of=None))
 
     def join(self) -> None:
         self._thread.join()
@@ -205,64 +268,67 @@ class Query:
         except Exception as error:  # noqa: BLE001  # a task's: the query fails
             self.failure = repr(error)
         finally:
-            self._note_what_is_exposed()
+            self._note_the_end()
             reader = self._reader
             reader.terminate()
             reader.join(30 if self._killed_after is None else self._killed_after)
             reader.kill()
             reader.join()
+            self._note_what_was_told()
             self._pipe.close()
+            self._told.close()
 
-    def _note_what_is_exposed(self) -> None:
-        """At the moment of death: a killed member's partitions go nowhere for a session's time."""
-        known = self._committed()
+    def _note_the_end(self) -> None:
+        """Before the reader hears of it: from then on others may have what it held."""
         log = self._checkpoint
-        exposed = {r for r in log.written() if r[2] >= known.get(r[:2], 0)}
-        # What an earlier run left behind may be with others by now, who have not committed it yet.
-        if self._drained and (left := exposed - log.exposed):
-            self.failure = f"drained, and {sorted(left)[:5]} are not committed"
-        log.exposed |= exposed
+        log.ends[self._me] = End(
+            at=self._died_at or now(),
+            drained=self._drained,
+            replayed=self._replayed,
+            logged=len(log.offsets),
+        )
 
-    def _committed(self) -> dict[tuple[str, int], int]:
-        """By a consumer: an AdminClient's question ends the process when the broker dies."""
-        settings = {
-            "bootstrap.servers": self._given["kafka.bootstrap.servers"],
-            "group.id": self._options.group,
-            "isolation.level": "read_uncommitted",
-            "log_level": 0,
-        }
-        read = {of for end in self._checkpoint.offsets for of in end["tps"]}
-        asked = [
-            TopicPartition(key.rpartition(":")[0], int(key.rpartition(":")[2])) for key in read
-        ]
-        with Consumer(settings) as reader:
-            found = reader.committed(asked, 120) if asked else []
-        return {(one.topic, one.partition): max(one.offset, 0) for one in found}
+    def _note_what_was_told(self) -> None:
+        log = self._checkpoint
+        with contextlib.suppress(EOFError):
+            while True:
+                kind, at, partitions = self._told.recv()
+                noted = log.losses if kind is Loss else log.hand_overs
+                noted.append(kind(by=self._me, at=at, of=partitions))
 
     def _batches(self) -> None:
         log = self._checkpoint
         if len(log.offsets) > log.committed:
+            self._replayed = log.committed
             self._batch(log.offsets[log.committed])
         while True:
             self._reach("before latestOffset")
             start = log.offsets[-1] if log.offsets else {}
+            asked = now()
             end = self._call("latest", start)
+            planned = now()
             self._reach("planned")
             if end == start:
                 continue
             log.offsets.append(end)
             self._reach("logged")
-            self._batch(end)
+            self._batch(end, (asked, planned))
 
-    def _batch(self, end: dict[str, Any]) -> None:
+    def _batch(self, end: dict[str, Any], when: tuple[int, int] | None = None) -> None:
+        """Runs it. Args: when: It was asked for, and planned; None: it is replayed."""
         log = self._checkpoint
         start = log.offsets[log.committed - 1] if log.committed else {}
+        asked = now()
         tasks: list[RangeTask] = self._call("tasks", start, end)
+        asked, planned = when or (asked, now())
         self._reach("before read")
-        records = sorted(record for task in tasks for record in self._read(task))
+        records = tuple(record for task in tasks for record in self._read(task))
         self._reach("read")
         self._stopping.wait(self._sink_takes)
-        if not {*records} <= {*log.sink.setdefault(log.committed, records)}:
+        batch = Batch(
+            by=self._me, number=log.committed, records=records, asked=asked, planned=planned
+        )
+        if not {*records} <= {*log.sink.setdefault(log.committed, batch).records}:
             log.unlike.append(log.committed)
         self._reach("sink committed")
         log.committed += 1
@@ -284,18 +350,11 @@ class Query:
         while not self._pipe.poll(0.05):
             if self._stopping.is_set():
                 raise QueryDiedError
-        result, error, lost = self._pipe.recv()
-        self._lose({tuple(of) for of in lost} - self._lost)
+        result, error = self._pipe.recv()
         if error is not None:
             self.failure = error
             raise QueryDiedError
         return result
-
-    def _lose(self, partitions: set[tuple[str, int]]) -> None:
-        """Their session is over: others read on from what is committed, or have already."""
-        self._lost |= partitions
-        log = self._checkpoint
-        log.expose(of for of in log.planned(-2) if of[:2] in partitions)
 
     def _reach(self, point: str) -> None:
         if self._stopping.is_set():
@@ -306,6 +365,7 @@ class Query:
             self._kill()
 
     def _kill(self) -> NoReturn:
+        self._died_at = now()
         if self._reader.pid is not None:
             os.kill(self._reader.pid, signal.SIGKILL)
         raise QueryDiedError

@@ -167,17 +167,52 @@ def _sizes(query: Any) -> list[int]:
 
 def _known(query: Any) -> int:
     """How many offsets the last progress says that there are."""
-    told = (query.lastProgress or {"sources": [{"latestOffset": None}]})["sources"][0]
-    latest = json.loads(told["latestOffset"] or "{}")
-    return sum(end or 0 for end in latest.get("tps", {}).values())
+    return 0 if query.lastProgress is None else _known_to(query.lastProgress)
 
 
+def _known_to(progress: Any) -> int:
+    latest = json.loads(progress.sources[0].latestOffset or "{}")
+    return sum(int(end or 0) for end in latest.get("tps", {}).values())
+
+
+def _read_to(progress: Any) -> int:
+    """How many offsets have been read with the batch that it tells of, or the last one."""
+    end = json.loads(progress.sources[0].endOffset or "{}") or {}
+    return sum(int(stop) for _, stop in end.get("tps", {}).values())
+
+
+@pytest.fixture
+def idle_queries_speak(spark: SparkSession) -> Iterator[None]:
+    """Once a second: without a batch, Spark would tell of a query's progress every ten."""
+    interval = "spark.sql.streaming.noDataProgressEventInterval"
+    spark.conf.set(interval, "1000")
+    yield
+    spark.conf.unset(interval)
+
+
+@pytest.mark.usefixtures("idle_queries_speak")
 def test_a_small_batch_comes_when_its_time_has_come(box: Box) -> None:
+    """And not before: the query tells that it knows of the records, and has not read them.
+
+    Where the time had come before the query was heard of, that can't be seen: then once more.
+    """
     box.produce(4)
-    box.start("a", box.read(minOffsetsPerTrigger=50, maxTriggerDelay="2s"))
-    box.wait_for_all("a")
-    box.produce(10)
-    box.wait_for_all("a")
+    query = box.start("a", box.read(minOffsetsPerTrigger=50, maxTriggerDelay="5s"))
+
+    def told() -> list[Any]:
+        """From the end of the first batch on, which never waits, but perhaps for its claims."""
+        return [progress for progress in query.recentProgress if _read_to(progress) >= 4]
+
+    def has_read_all() -> bool:
+        return any(_read_to(progress) == len(box.records) for progress in told())
+
+    wait_until(has_read_all, "no progress of the first", PATIENCE)
+    for _ in range(8):
+        box.produce(10)
+        wait_until(has_read_all, "it does not come", PATIENCE)
+        if any(_known_to(progress) > _read_to(progress) for progress in told()):
+            return
+    pytest.fail("it was never held back")
 
 
 def test_columns_are_the_records(box: Box) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, StructType
+from spark_logs import read_log
 
 from kafka_coop.spark import sink
 from kafka_coop.spark.errors import OptionError
@@ -159,18 +160,9 @@ def committed(options: SinkOptions) -> list[bytes | None]:
 
 
 def messages(options: SinkOptions, partition: int = 0) -> list[Message]:
-    config = {**options.kafka, "group.id": "reader", "isolation.level": "read_committed"}
+    config = {**options.kafka, "isolation.level": "read_committed"}
     config.pop("transactional.id", None)
-    consumer = Consumer({**config, "enable.partition.eof": True})
-    consumer.assign([TopicPartition(options.topic or "", partition, 0)])
-    seen = []
-    try:
-        while (message := consumer.poll(30)) is not None and message.error() is None:
-            seen.append(message)
-    finally:
-        consumer.close()
-    assert message is not None, "the end of the log was not reached"
-    return seen
+    return list(read_log(config, options.topic or "", [partition]))
 
 
 def test_of_a_failed_attempt_nothing_is_seen_and_of_the_next_all_of_it(

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Message
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from spark_logs import read_log
 
 from kafka_coop.testing import EmbeddedKafka
 
@@ -29,22 +30,7 @@ def sink(kafka: EmbeddedKafka, **more: str) -> dict[str, str]:
 
 def written(kafka: EmbeddedKafka, topic: str, partition: int = 0) -> list[Message]:
     """All that is in a partition."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": kafka.bootstrap_servers,
-            "group.id": "reader",
-            "enable.partition.eof": True,
-        }
-    )
-    consumer.assign([TopicPartition(topic, partition, 0)])
-    found = []
-    try:
-        while (message := consumer.poll(60)) is not None and message.error() is None:
-            found.append(message)
-    finally:
-        consumer.close()
-    assert message is not None, "the end of the log was not reached"
-    return found
+    return list(read_log({"bootstrap.servers": kafka.bootstrap_servers}, topic, [partition]))
 
 
 def values(kafka: EmbeddedKafka, topic: str) -> list[bytes]:
