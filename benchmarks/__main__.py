@@ -11,6 +11,7 @@ import sys
 BENCHMARKS = (
     ("consume",),
     ("idle",),
+    ("beats",),
     ("leader",),
     ("leader", "growth"),
     ("rebalance",),

@@ -1,6 +1,6 @@
 """What a rebalance costs: the gap of a moved partition, the silence of a kept one, and how long.
 
-    python -m benchmarks.rebalance [--runs 3] [--kafka 4.1.0]
+    python -m benchmarks.rebalance [--runs 3] [--kafka 4.1.0] [--calm 65]
         [--clients kafka_coop,kafka_coop+drain+watchdog,cooperative-sticky,java,mixed,…]
 
 A real Kafka on loopback, 48 partitions at 2,000 records/s in all (24 ms between two records of a
@@ -8,7 +8,9 @@ partition), four members, each a process. For a while nothing happens; then a fi
 closes; then the first is killed. Before each event the members' heartbeats are *in phase* (they
 restart together with a round) or *spread* (each member is stopped for 0.6 s times its number,
 once). From run to run the events fall elsewhere between two heartbeats of 3 s, at the same places
-for every client. A first group of each client is not measured: it warms up the broker.
+for every client. With ``--calm`` the group is left alone for so many more seconds before each
+event: ours beat less often when the last round was a minute ago. A first group of each client is
+not measured: it warms up the broker.
 
     kafka_coop          five of ours
     cooperative-sticky  five of librdkafka's, by confluent-kafka
@@ -229,9 +231,23 @@ class Group:
 
 
 def measure(
-    client: str, bootstrap: str, topic: str, folder: Path, *, spread: bool, later: float
+    client: str,
+    bootstrap: str,
+    topic: str,
+    folder: Path,
+    *,
+    spread: bool,
+    calm: float,
+    later: float,
 ) -> list[Cost]:
-    """One group's life; ``later``: seconds by which each event comes later after the one before."""
+    """One group's life.
+
+    Args:
+        client, bootstrap, topic, folder: As `Group` has them.
+        spread: Whether the members' heartbeats are.
+        calm: Seconds for which the group is left alone before each event.
+        later: Seconds by which each event comes later after the one before.
+    """
     group = Group(client, bootstrap, topic, folder)
     windows: list[tuple[float, float]] = []
     try:
@@ -241,6 +257,7 @@ def measure(
         for event in EVENTS:
             if spread:
                 group.spread()
+            time.sleep(calm)
             began = time.time()
             if event == "join":
                 group.go(MEMBERS)
@@ -272,6 +289,7 @@ def main() -> None:
     parser.add_argument("--clients", default=CLIENTS)
     parser.add_argument("--phases", default="in phase,spread")
     parser.add_argument("--kafka", default=DEFAULT_VERSION, help="the broker's version")
+    parser.add_argument("--calm", type=float, default=0.0, help="seconds before each event")
     options = parser.parse_args()
     costs: dict[tuple[str, str, str], list[Cost]] = defaultdict(list)
     with LocalKafka(version=options.kafka) as kafka, tempfile.TemporaryDirectory() as folder:
@@ -289,6 +307,7 @@ def main() -> None:
                         "load",
                         Path(folder),
                         spread=phase == "spread",
+                        calm=options.calm,
                         later=HEARTBEAT * run / options.runs,
                     )
                     for event, cost in zip(EVENTS, measured, strict=True):

@@ -1,11 +1,16 @@
 """Heartbeats: when to send them, what their answers prove, and the lease they renew.
 
 Pace. While nothing happens the leader's suggestion holds, a budget for the whole group
-(or ``heartbeat.interval.ms``, where the user set it). While a follow-up round is announced the
-members that have nothing to revoke would be the last to hear of it: the coordinator tells them
-only in answer to a heartbeat, so every heartbeat interval is added to the time that the moving
-partitions have no owner. They beat every 4 ms instead, and more slowly the longer the
-revoking member takes (a callback of 30 s must not cost the broker 3,000 beats a member).
+(or ``heartbeat.interval.ms``, where the user set it): for a minute after each round, for rounds
+come in series, when a service is deployed or scaled. Then, and where there are no records, a small
+group beats five times a second: with fifty it would cost its coordinator a tenth of a core or more,
+for ever, and so would every such group (benchmarks/beats.py).
+
+While a follow-up round is announced the members that have nothing to revoke would be the last to
+hear of it: the coordinator tells them only in answer to a heartbeat, so every heartbeat interval is
+added to the time that the moving partitions have no owner. They beat every 4 ms instead, and more
+slowly the longer the revoking member takes (a callback of 30 s must not cost the broker 3,000 beats
+a member).
 
 Lease. The broker restarts a member's session timer when it *receives* a heartbeat, which is
 not before the member *sent* it. So until ``session.timeout.ms`` after the last acknowledged
@@ -50,9 +55,10 @@ DEFAULT_INTERVAL = timedelta(seconds=3)
 """Where neither the user nor the leader (another client's, say) gave an interval."""
 
 IDLE_AFTER = 10.0
-IDLE_INTERVAL = 0.2
-"""Seconds. Who has had no record for a while does not beat every 20 ms to learn of a leave: half
-a percent of a core, to take over sooner what is silent, too. An interval set by the user holds."""
+SETTLED_AFTER = 60.0
+CALM_INTERVAL = 0.2
+"""Seconds. Who has had no record for so long, or whose group no round, does not beat more often. A
+plain leave costs the others half of it more, on average. An interval set by the user holds."""
 
 IN_STEP_UP_TO = 0.2
 """Seconds. Members that beat this often do so at the same moments, counted from the answer to
@@ -120,10 +126,10 @@ class Pulse:
     @property
     def interval(self) -> float:
         """Seconds between two beats, and so until the group's next news, while nothing happens."""
-        if self._idle() and self._settings.heartbeat_interval is None:
-            third = self._settings.session_timeout.total_seconds() / 3
-            return min(max(self._pace, IDLE_INTERVAL), third)
-        return self._pace
+        if self._settings.heartbeat_interval is not None or not (self._idle() or self._settled()):
+            return self._pace
+        third = self._settings.session_timeout.total_seconds() / 3
+        return min(max(self._pace, CALM_INTERVAL), third)
 
     @property
     def follow_up_due(self) -> float | None:
@@ -310,3 +316,7 @@ class Pulse:
 
     def _idle(self) -> bool:
         return self._delivered_at is not None and self._last_sent - self._delivered_at > IDLE_AFTER
+
+    def _settled(self) -> bool:
+        since = self._in_step_since
+        return since is not None and self._last_sent - since > SETTLED_AFTER

@@ -21,14 +21,14 @@ ME = GroupMetadata(group_id="group", generation=Generation(1), member_id=MemberI
 SYNCED = 100.0
 
 
-def member(interval: float, *, began: float, synced: float = SYNCED) -> Pulse:
+def member(interval: float, *, began: float, heartbeat_interval: timedelta | None = None) -> Pulse:
     """Its first beat, `interval` after it joined, may come before the answer to SyncGroup."""
-    pulse = Pulse(settings(heartbeat_interval=None), count(1).__next__)
+    pulse = Pulse(settings(heartbeat_interval=heartbeat_interval), count(1).__next__)
     pulse.suggest(timedelta(seconds=interval))
     pulse.start(ME, began, joining_since=began, join_sent_at=began)
-    while beat_by(pulse, synced):
+    while beat_by(pulse, SYNCED):
         pass
-    pulse.synced(began, synced)
+    pulse.synced(began, SYNCED)
     return pulse
 
 
@@ -110,6 +110,23 @@ def test_who_has_had_no_record_for_a_while_hears_of_the_group_less_often() -> No
     assert pulse.interval == pytest.approx(0.02)
     beats(pulse, SYNCED + 11)
     assert pulse.interval == pytest.approx(0.2)
+
+
+def test_a_group_without_rounds_hears_of_the_next_one_less_often_until_it_comes() -> None:
+    pulse = member(0.02, began=SYNCED)
+    beats(pulse, SYNCED + 59)
+    assert pulse.interval == pytest.approx(0.02), "a service is restarted member by member"
+    beats(pulse, SYNCED + 62)
+    assert pulse.interval == pytest.approx(0.2)
+    pulse.synced(SYNCED + 62, SYNCED + 62)
+    assert pulse.interval == pytest.approx(0.02)
+
+
+def test_an_interval_that_the_user_set_holds() -> None:
+    pulse = member(0.5, began=SYNCED, heartbeat_interval=timedelta(seconds=0.02))
+    pulse.delivered(SYNCED)
+    beats(pulse, SYNCED + 62)
+    assert pulse.interval == pytest.approx(0.02)
 
 
 def test_a_follow_up_round_is_asked_for_at_once_not_in_step() -> None:
