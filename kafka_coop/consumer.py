@@ -489,11 +489,13 @@ class CoopConsumer(Closeable):
         """For `Producer.send_offsets_to_transaction`: fenced by this generation (KIP-447).
 
         To be fetched anew after every rebalance. Where the group has gone on without this consumer,
-        the coordinator refuses what is sent with it, before and after on_lost; abort the
-        transaction then, and poll on.
+        the coordinator refuses what is sent with it; abort the transaction then, and poll on. A
+        transaction must not outlast a call of on_lost: what comes after is another membership.
         """
         self._require_usable()
-        return encode_group_metadata(self._backend.vouched())
+        by_hand = self._by_hand.active  # no member, and fenced by nothing
+        backend = self._backend
+        return encode_group_metadata(backend.metadata() if by_hand else backend.vouched())
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """For later logins, of the membership's connections and of librdkafka's."""

@@ -122,7 +122,7 @@ class BrokerAssignedBackend:
         return self._identity
 
     def vouched(self) -> GroupMetadata:
-        """See `Backend.vouched`. A group of this protocol takes offsets of its members alone."""
+        """See `Backend.vouched`. What librdkafka vouches for: it is the member."""
         return self.metadata()
 
     def set_sasl_credentials(self, username: str, password: str) -> None:

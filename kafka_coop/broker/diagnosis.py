@@ -169,7 +169,7 @@ def _alerted(peer: Peer, alert: str) -> str:
     can be seen from here.
     """
     if alert not in _REFUSALS:
-        return _OTHER_TLS
+        return _OTHER_TLS if alert in _OF_SETTINGS else "see the broker's log"
     if peer.identity is None:
         if alert == "HANDSHAKE_FAILURE":
             return f"either it demands a client certificate: {_SET_IDENTITY}; or {_OTHER_TLS}"
@@ -187,7 +187,11 @@ def _alerted(peer: Peer, alert: str) -> str:
 
 _OTHER_TLS = "compare protocol versions and ciphers (ssl.cipher.suites)"
 _SET_IDENTITY = "set ssl.certificate.location and ssl.key.location to one that it trusts"
-_RENEW = "renew it (ssl.certificate.location, ssl.certificate.pem or ssl.keystore.location)"
+_OF_SETTINGS = frozenset({"PROTOCOL_VERSION", "INSUFFICIENT_SECURITY", "INAPPROPRIATE_FALLBACK"})
+_RENEW = (
+    "renew it (ssl.certificate.location, ssl.certificate.pem or ssl.keystore.location), and make "
+    "the consumer anew"
+)
 _TRUST = (
     "add its authority to the broker's ssl.truststore.location, or set ssl.certificate.location "
     "and ssl.key.location to a certificate that the broker trusts"
@@ -242,8 +246,8 @@ def cut(
         unfinished: Bytes of an answer that was cut short.
     """
     if isinstance(error, ssl.SSLError):
-        # Once it has served, nothing can be wrong with certificates and settings.
-        return _garbled(peer, error) if stage is Stage.PROVEN else tls_failed(peer, error)
+        # Once ApiVersions is answered nothing can be wrong with certificates and settings.
+        return _garbled(peer, stage, error) if stage in _SERVED else tls_failed(peer, error)
     if stage is Stage.TLS_HANDSHAKE:
         return _not_tls(peer)
     how = f" ({_in_words(error)})" if isinstance(error, OSError) else ""
@@ -252,11 +256,13 @@ def cut(
     return ConnectionFailedError(f"{failed}; {_cut_remedy(peer, stage)}")
 
 
-def _garbled(peer: Peer, error: ssl.SSLError) -> ConnectionFailedError:
+_SERVED = frozenset({Stage.AUTHENTICATING, Stage.UNPROVEN, Stage.PROVEN})
+
+
+def _garbled(peer: Peer, stage: Stage, error: ssl.SSLError) -> ConnectionFailedError:
     return ConnectionFailedError(
-        f"{peer}: the TLS connection broke during {Stage.PROVEN.value} "
-        f"({_tls_words(error)}): what came is not what the broker "
-        f"encrypted; look for what changes bytes on the way"
+        f"{peer}: the TLS connection broke during {stage.value} ({_tls_words(error)}): what came, "
+        f"here or there, is not what was encrypted; look for what changes bytes on the way"
     )
 
 

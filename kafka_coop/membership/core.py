@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kafka_coop.errors import Failure
+from kafka_coop.errors import AuthenticationFailedError, Failure, RequestFailedError
 from kafka_coop.membership import events as ev
 from kafka_coop.membership.discovery import Discovery
 from kafka_coop.membership.effects import (
@@ -20,6 +20,7 @@ from kafka_coop.membership.effects import (
     Step,
     WithdrawStep,
 )
+from kafka_coop.membership.failures import failure_of_exception
 from kafka_coop.membership.interest import Interest
 from kafka_coop.membership.pulse import Pulse
 from kafka_coop.membership.rounds import Round
@@ -83,8 +84,8 @@ class MemberCore:
         self._joined_last: Generation = NO_GENERATION
         """The last round that we joined, applied or not."""
         # What producers are to send offsets with (KIP-447): an identity with which all that is
-        # owned was ours. When the group has gone on without us it stays the one that is lost, which
-        # the coordinator refuses; without a generation it would take offsets from anybody. Else a
+        # owned was ours. When we are out of the group it stays the one that is lost, which the
+        # coordinator refuses; without a generation it would take offsets from anybody. Else a
         # process that was stopped with a transaction under way could undo what its successor has
         # committed, when it has heard that it is out, and its user has not.
         self.vouched: GroupMetadata = self.metadata
@@ -103,7 +104,7 @@ class MemberCore:
         self._upgraded = False
         """The broker assigns this group's partitions, since another member wanted that."""
         self._draining = False
-        """About to leave: every JoinGroup asks the leader to give what we own to others."""
+        """About to leave for good, a static member, too."""
         self._lingers_until: float | None = None
         """Relieved of everything: no JoinGroup before this, for a LeaveGroup most likely comes."""
 
@@ -145,6 +146,14 @@ class MemberCore:
             member_id=self.member_id,
             instance_id=self.settings.instance_id,
         )
+
+    @property
+    def _asks_for_relief(self) -> bool:
+        """Whether the group is to take over before we leave.
+
+        An eager round would take all from all, and the leave costs another one anyway.
+        """
+        return self._draining and self.settings.protocol is RebalanceProtocol.COOPERATIVE
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -213,6 +222,12 @@ class MemberCore:
         if halt:
             self._halted_by = step_id
         return effects
+
+    def _tell_if_hopeless(self, error: RequestFailedError) -> Effects:
+        """The user hears of what may not pass by itself: a certificate, a password."""
+        if not isinstance(error, AuthenticationFailedError) or self.state not in MEMBER:
+            return ()
+        return self._fail(failure_of_exception(error))
 
     def _reset(self, why: str, now: float, *, keep_member_id: bool) -> Effects:
         """This generation is over for us: what we own is lost, and prepare is armed again."""

@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
-from kafka_coop.errors import (
-    AssignorFailedError,
-    AuthenticationFailedError,
-    Failure,
-    MalformedDataError,
-    RequestFailedError,
-)
+from kafka_coop.errors import AssignorFailedError, Failure, MalformedDataError, RequestFailedError
 from kafka_coop.membership import events as ev
 from kafka_coop.membership.backoff import backoff
 from kafka_coop.membership.core import Effects, Joined, MemberCore
@@ -144,7 +138,7 @@ class Joining(MemberCore):
                     applied=self.applied,
                     rack=self.settings.rack,
                     rejoins=self._rejoins,
-                    draining=self._draining,
+                    draining=self._asks_for_relief,
                 )
             except AssignorFailedError as error:
                 failures.append(failure_of_exception(error))
@@ -170,13 +164,8 @@ class Joining(MemberCore):
         return self._take_place(answer, now)
 
     def _unanswered(self, what: str, error: RequestFailedError, now: float) -> Effects:
-        """Again; the user hears of what may not pass by itself: a certificate, a password.
-
-        Other brokers may be reached all the same, and the one that told of this coordinator was.
-        """
-        hopeless = isinstance(error, AuthenticationFailedError)
-        told = self._fail(failure_of_exception(error)) if hopeless else ()
-        return told + self._retry_round(f"{what}: {error}", now, rediscover=True)
+        retried = self._retry_round(f"{what}: {error}", now, rediscover=True)
+        return self._tell_if_hopeless(error) + retried
 
     def _take_place(self, answer: GroupJoined, now: float) -> Effects:
         """In the group, in COMPLETING_REBALANCE: heartbeats start here."""
@@ -373,7 +362,7 @@ class Joining(MemberCore):
         self._round, self._joined = None, None
         if gave_up:
             self._force_rejoin("need to revoke partitions and re-join", now)
-            if self._draining and not assigned:
+            if self._asks_for_relief and not assigned:
                 self._linger(now)
         return regained + told + offered
 

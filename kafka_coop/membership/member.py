@@ -24,7 +24,7 @@ from kafka_coop.membership.leaving import Leaving
 from kafka_coop.membership.responses import COMMIT, HEARTBEAT, Reaction
 from kafka_coop.membership.states import CELLS, MEMBER, State
 from kafka_coop.protocol.error_codes import ErrorCode
-from kafka_coop.types import NO_GENERATION, GroupMetadata, RebalanceProtocol, TopicPartition
+from kafka_coop.types import NO_GENERATION, GroupMetadata, TopicPartition
 
 _GIVING_UP = frozenset({State.PREPARING, State.ADOPTING, State.LEAVING})
 _QUIET = frozenset({State.UNSUBSCRIBED, State.UNJOINED, State.STABLE, State.CLOSED})
@@ -135,7 +135,7 @@ class Member(Joining, Leaving):
         before = self._interest
         self._round_ends_by = None  # an unsubscribe that waited for the round's end is undone
         self._set_interest(event, now)
-        drained, self._draining = self._draining, False
+        drained, self._draining = self._asks_for_relief, False
         self._lingers_until = None
         if drained or (before.topics, before.patterns) != (
             self._interest.topics,
@@ -174,8 +174,7 @@ class Member(Joining, Leaving):
         if self._draining:
             return ()
         self._draining = True
-        if self.settings.protocol is RebalanceProtocol.COOPERATIVE:
-            # An eager round would take all from all, and the leave costs another one anyway.
+        if self._asks_for_relief:
             self._force_rejoin("the consumer is draining", now)
         return ()
 
@@ -237,7 +236,7 @@ class Member(Joining, Leaving):
         if error is None or sender is None or error is ErrorCode.none:
             return effects
         if isinstance(error, RequestFailedError):
-            return effects + self._discovery.forget(now)
+            return effects + self._tell_if_hopeless(error) + self._discovery.forget(now)
         return effects + self._refused(HEARTBEAT[error], error, "heartbeat", sender, now)
 
     def _on_commit_refused(self, event: ev.CommitRefused, now: float) -> Effects:

@@ -135,6 +135,11 @@ class Holdings:
         # Not beyond our own position, which is behind what is committed while a horizon is read.
         return min(known.position, committed.offset)
 
+    def has_read_beyond(self, of: TopicPartition, committed: Committed) -> bool:
+        """Whether the checkpoint has read what is not committed, and others gave it back unread."""
+        known = self._known.get(of)
+        return known is not None and known.position > (committed.offset or 0)
+
     # --- partitions come and go ------------------------------------------------------------
 
     @property

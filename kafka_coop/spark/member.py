@@ -91,6 +91,7 @@ class Member:
         self._options = options
         self._begin = begin
         self._coming: set[TopicPartition] = set()
+        self._untold: list[TopicPartition] = []  # of which nobody told where they begin, last last
         self._sent: dict[TopicPartition, tuple[int, str]] = {}
         self._assigned = False
         self._closing = False
@@ -132,7 +133,7 @@ class Member:
             self.raise_failure()
             if not self.is_settled:
                 raise MembershipError(
-                    f"no assignment from the group {self._options.group!r} in {patience}"
+                    f"{self._waited_for} in {patience}"
                     + (f" (last error: {self._last_error})" if self._last_error else "")
                     + ": are the brokers in kafka.bootstrap.servers reachable, and does another "
                     "member hold up the group? Option assignmentTimeout says how long to wait"
@@ -142,6 +143,14 @@ class Member:
     def is_settled(self) -> bool:
         """Whether the group has answered at least once, and nothing is still to be taken in."""
         return self._assigned and not self._coming
+
+    @property
+    def _waited_for(self) -> str:
+        """What has not come, in words. Holds `changed`."""
+        if not self._assigned:
+            return f"no assignment from the group {self._options.group!r}"
+        names = ", ".join(f"{of.topic}:{of.partition}" for of in sorted(self._coming)[:5])
+        return f"no answer on where {names} begin, or the group takes no claims of them,"
 
     @property
     def is_fenced(self) -> bool:
@@ -302,22 +311,37 @@ class Member:
             known = {of: self.holdings.position_from(of, c) for of, c in committed.items()}
         # First what needs nobody's answer: a log of which nobody tells may take its time.
         self._hold({of: at for of, at in known.items() if at is not None}, committed)
-        found = self._begun({of: committed[of] for of, at in known.items() if at is None})
+        unknown = {of: committed[of] for of, at in known.items() if at is None}
+        if not unknown:
+            return
+        found = self._begun(self._asked_next(unknown))
         with self.changed:
-            self.moved |= {of for of in found if committed[of].has_been_read}
+            self.moved |= {
+                of
+                for of in found
+                if committed[of].has_been_read or self.holdings.has_read_beyond(of, committed[of])
+            }
         self._hold(found, committed)
 
-    def _begun(self, unknown: Mapping[TopicPartition, Committed]) -> Mapping[TopicPartition, int]:
-        """Where to begin, without those of which that can't be had: asked again the next turn."""
-        left = dict(unknown)
-        while left:
-            try:
-                return self._begin(left)
-            except (KafkaException, NoProgressError) as error:
-                self._warn(str(error))
-                untold = _named(error) & left.keys() or left.keys()
-                left = {of: c for of, c in left.items() if of not in untold}
-        return {}
+    def _asked_next(
+        self, unknown: Mapping[TopicPartition, Committed]
+    ) -> dict[TopicPartition, Committed]:
+        """Whom nobody told of the last time is asked for by itself, when all others are held."""
+        untold = [of for of in self._untold if of in unknown]
+        others = {of: its for of, its in unknown.items() if of not in untold}
+        return others or {of: unknown[of] for of in untold[:1]}
+
+    def _begun(self, unknown: dict[TopicPartition, Committed]) -> Mapping[TopicPartition, int]:
+        """Where to begin; nothing where that can't be had. One failure a turn: polls go on."""
+        try:
+            found = self._begin(unknown)
+        except (KafkaException, NoProgressError) as error:
+            self._warn(str(error))
+            silent = _named(error) & unknown.keys()
+            self._untold = [*(of for of in self._untold if of not in silent), *sorted(silent)]
+            return {}
+        self._untold = [of for of in self._untold if of not in found]
+        return found
 
     def _hold(
         self,

@@ -363,6 +363,7 @@ ALERTS = {
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": ("expired by the broker's clock", "renew it"),
     "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": ("not made for clients", "clientAuth"),
     "TLSV1_ALERT_PROTOCOL_VERSION": ("protocol versions", "ssl.cipher.suites"),
+    "TLSV1_ALERT_INTERNAL_ERROR": ("internal error", "see the broker's log"),
 }
 
 
@@ -386,6 +387,8 @@ def test_what_garbles_a_tls_connection_that_has_served_is_no_refusal() -> None:
     error = cut(peer, Stage.PROVEN, garbled)
     assert isinstance(error, ConnectionFailedError)
     assert "the TLS connection broke during requests (decryption failed or" in str(error)
+    # The broker has said which requests it knows: it has taken our certificate.
+    assert isinstance(cut(peer, Stage.UNPROVEN, garbled), ConnectionFailedError)
     assert isinstance(cut(peer, Stage.NEGOTIATING, garbled), AuthenticationFailedError)
 
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from member_box import MemberBox, partitions
 
+from kafka_coop.errors import AuthenticationFailedError, ConnectionFailedError
 from kafka_coop.membership import effects as ef
 from kafka_coop.membership import events as ev
 from kafka_coop.membership.failures import LOCAL_MAX_POLL_EXCEEDED
@@ -271,6 +272,25 @@ def test_a_missed_sync_keeps_what_is_owned_under_its_old_generation() -> None:
     assert box.subscription().generation == 1
 
 
+# --- a coordinator that refuses us ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("hopeless", [True, False])
+def test_who_is_refused_by_its_coordinator_tells_the_user_though_it_has_its_place(
+    hopeless: bool,
+) -> None:
+    """Its certificate has expired, say: no heartbeat would ever be answered again."""
+    box = stable()
+    kind = AuthenticationFailedError if hopeless else ConnectionFailedError
+    while not box.sent(ef.SendHeartbeat):
+        box.tick(box.until_deadline())
+    token = box.last(ef.SendHeartbeat).token
+    box.effects.clear()
+    box.handle(ev.HeartbeatAnswered(token=token, answer=kind("refused")))
+    assert [type(one) for one in box.actions()] == [ef.RaiseError] * hopeless
+    assert box.stands(State.STABLE)
+
+
 # --- what producers send offsets with (KIP-447) -----------------------------------------------
 
 
@@ -320,13 +340,16 @@ def test_who_keeps_its_place_vouches_with_each_new_generation() -> None:
     assert box.member.vouched.generation == 2, "what is revoked is nobody else's yet"
 
 
-def test_who_has_left_vouches_for_nothing() -> None:
+def test_who_has_left_vouches_as_who_it_was() -> None:
+    """A transaction may be under way in another thread."""
     box = stable()
-    box.handle(ev.Close())
-    assert box.member.vouched.generation == 1
+    was = box.member.metadata
+    box.handle(ev.Unsubscribe())
     box.do_steps()
     box.answer_leave()
-    assert box.member.vouched.generation == NO_GENERATION
+    box.subscribe("t")
+    assert box.member.metadata.generation == NO_GENERATION
+    assert box.member.vouched == was
 
 
 # --- leaving -------------------------------------------------------------------------------
@@ -589,6 +612,18 @@ def test_a_new_subscription_ends_the_draining() -> None:
     box.do_steps()
     box.subscribe("t")
     assert box.stands(State.JOINING)
+    assert not asks_to_be_relieved(box)
+
+
+def test_under_an_eager_strategy_draining_asks_for_no_relief() -> None:
+    """Who polls on all the same is to keep its share."""
+    box = MemberBox.fresh("range").join(T01)
+    box.handle(ev.Drain())
+    box.subscribe("t")
+    assert box.stands(State.STABLE), "a round for nothing"
+    box.handle(ev.Drain())
+    box.handle(ev.EnforceRebalance(reason="another round"))
+    box.do_steps()
     assert not asks_to_be_relieved(box)
 
 

@@ -376,6 +376,22 @@ def test_what_nobody_has_read_is_so_until_a_batch_has() -> None:
     assert committed_by(third, 12).has_been_read, "by others"
 
 
+def test_what_comes_back_unread_is_known_to_have_been_read_here() -> None:
+    """Its batch was durable and not committed: what keeps state would count it twice."""
+    first = Holdings("first")
+    first.hold(ONE, 0, NOTHING)
+    logged = SourceOffset(group="g", id="id", run="first", topics={}, ranges={ONE: Range(0, 5)})
+    other = Holdings("other")
+    other.hold(ONE, 0, committed_by(first, 0))
+    given_back = committed_by(other, 0)
+    assert not given_back.has_been_read
+    again = Holdings("again", "first")
+    again.remember(logged, durable=True)
+    assert again.position_from(ONE, given_back) is None
+    assert again.has_read_beyond(ONE, given_back)
+    assert not Holdings("newcomer").has_read_beyond(ONE, given_back)
+
+
 def test_an_offset_without_a_claim_was_read_up_to() -> None:
     assert Committed(offset=9, run=None).has_been_read
     assert not NOTHING.has_been_read

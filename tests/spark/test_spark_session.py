@@ -337,6 +337,21 @@ def test_a_first_run_that_planned_no_batch_has_moved_nothing(box: Box) -> None:
     assert {of.partition for of in other._member.moved} == {0, 1}, "now there is something to lack"
 
 
+def test_what_others_give_back_unread_has_moved_where_it_was_read(box: Box) -> None:
+    """Its batch was durable, and it died before the group knew: its state has the records."""
+    dying = box.session()
+    box.produce(5)
+    end = batch(dying, {})
+    dying.close()
+    other = box.session()
+    assert ranges(batch(other)) == ranges(end)
+    other.close()  # before its batch is known to be durable
+    again = box.session()
+    assert ranges(batch(again, end)) == ranges(end)
+    assert again._member is not None
+    assert {of.partition for of in again._member.moved} == {0, 1}
+
+
 def test_a_replay_leaves_out_what_another_has_taken_over(box: Box) -> None:
     dying = box.session()
     box.produce(5)
@@ -725,9 +740,13 @@ def test_a_log_of_which_nobody_tells_holds_up_no_other(
     session, held_up = box.session(), TopicPartition(box.topic, 1)
     box.produce(3)
     tell = session._logs.all_beginnings
+    questions: list[list[int]] = []
 
     def tell_of_the_other(asked: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        if held_up in (partitions := list(asked)):
+        partitions = list(asked)
+        if partitions:
+            questions.append(sorted(of.partition for of in partitions))
+        if held_up in partitions:
             error = KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
             raise LogsNotToldError(error, [held_up])
         return tell(partitions)
@@ -735,8 +754,24 @@ def test_a_log_of_which_nobody_tells_holds_up_no_other(
     monkeypatch.setattr(session._logs, "all_beginnings", tell_of_the_other)
     holdings = session._joined({}, durable=True).holdings
     wait_until(lambda: holdings.ready() == {TopicPartition(box.topic, 0): 0}, "none is claimed")
+    wait_until(lambda: len(questions) > 3, "it is not asked for again")
+    assert questions[:4] == [[0, 1], [0], [1], [1]], "with a poll between each two"
     monkeypatch.undo()
     assert ranges(batch(session)) == {0: Range(0, 3), 1: Range(0, 3)}
+
+
+def test_what_a_start_waits_for_is_told(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = box.session(assignmentTimeout="1s")
+
+    def silent(asked: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        raise LogsNotToldError(KafkaError(KafkaError.LEADER_NOT_AVAILABLE), asked)
+
+    monkeypatch.setattr(session._logs, "all_beginnings", silent)
+    names = f"no answer on where {box.topic}:0, {box.topic}:1 begin.*last error.*assignmentTimeout"
+    member = session._joined({}, durable=True)
+    wait_until(lambda: bool(member.last_error), "nothing was asked for")
+    with pytest.raises(MembershipError, match=names):
+        session.latest({}, limited=True)
 
 
 def test_a_start_that_leaves_a_partition_out_is_told(box: Box) -> None:

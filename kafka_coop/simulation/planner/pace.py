@@ -18,7 +18,10 @@ _NODE = Node(node_id=1, host="broker", port=9092)
 
 
 def suggested_interval(members: int, session_timeout: float) -> float:
-    """Seconds between two beats of a member of ours, while nothing happens."""
+    """Seconds between two beats of a member of ours, while nothing happens.
+
+    For a minute after the last round: then it is 0.2 at least (`kafka_coop.membership.pulse`).
+    """
     return min(suggested_heartbeat_interval(members).total_seconds(), session_timeout / 3)
 
 
