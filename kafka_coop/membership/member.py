@@ -103,7 +103,7 @@ class Member(Joining, Leaving):
     @property
     def news_every(self) -> float:
         """Seconds between two moments at which a round may begin for us, while none does."""
-        return _ON_ITS_WAY if self.state is State.UNJOINED else self._pulse.interval
+        return _ON_ITS_WAY if self.state is State.UNJOINED else self._pulse.news_every
 
     @property
     def giving_up(self) -> bool:

@@ -132,6 +132,15 @@ class Pulse:
         return min(max(self._pace, CALM_INTERVAL), third)
 
     @property
+    def news_every(self) -> float:
+        """Seconds between two looks of the user's thread for what a round wants of it.
+
+        In a settled group, too, it looks as often as a new round's pace wants: where records come
+        that costs nothing, for each ends a wait. Where none do, it is the interval's.
+        """
+        return self.interval if self._idle() else self._pace
+
+    @property
     def follow_up_due(self) -> float | None:
         """When to stop waiting for the announced follow-up round; None: none is announced.
 

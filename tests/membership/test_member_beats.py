@@ -110,6 +110,7 @@ def test_who_has_had_no_record_for_a_while_hears_of_the_group_less_often() -> No
     assert pulse.interval == pytest.approx(0.02)
     beats(pulse, SYNCED + 11)
     assert pulse.interval == pytest.approx(0.2)
+    assert pulse.news_every == pytest.approx(0.2), "its user need not look more often"
 
 
 def test_a_group_without_rounds_hears_of_the_next_one_less_often_until_it_comes() -> None:
@@ -118,6 +119,7 @@ def test_a_group_without_rounds_hears_of_the_next_one_less_often_until_it_comes(
     assert pulse.interval == pytest.approx(0.02), "a service is restarted member by member"
     beats(pulse, SYNCED + 62)
     assert pulse.interval == pytest.approx(0.2)
+    assert pulse.news_every == pytest.approx(0.02), "once it comes its user is not to be late"
     pulse.synced(SYNCED + 62, SYNCED + 62)
     assert pulse.interval == pytest.approx(0.02)
 
