@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from kafka_coop.config import parse
-from kafka_coop.spark.errors import MembershipError
+from kafka_coop.spark.errors import MembershipError, names_of
 from kafka_coop.spark.holdings import Committed
 from kafka_coop.spark.member import Member
 from kafka_coop.spark.options import StreamOptions
@@ -70,7 +70,7 @@ def wait_for_group(
             member.changed.wait(_PAUSE)
             member.raise_failure()
     if ours := sorted(of for of, position in held.items() if position < targets.get(of, 0)):
-        names = ", ".join(f"{of.topic}:{of.partition}" for of in ours[:5])
+        names = names_of(ours)
         raise MembershipError(
             f"{names} can't be read up to where the logs ended when the run began: for {patience} "
             "they could not be claimed, or their ends not be had"

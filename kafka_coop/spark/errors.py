@@ -11,6 +11,10 @@ RuntimeError
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from kafka_coop.types import TopicPartition
+
 
 class OptionError(ValueError):
     """An option of the data source is wrong.
@@ -50,3 +54,8 @@ def no_answer(servers: str, why: str) -> str:
         f"no answer from option kafka.bootstrap.servers={servers} ({why}): check hosts and ports, "
         "kafka.security.protocol and what it needs"
     )
+
+
+def names_of(partitions: Iterable[TopicPartition]) -> str:
+    """The first five, as options name them."""
+    return ", ".join(f"{of.topic}:{of.partition}" for of in sorted(partitions)[:5])

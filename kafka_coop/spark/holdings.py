@@ -32,6 +32,11 @@ class Committed:
     after: str | None = None
     unread: bool = False
 
+    @classmethod
+    def under(cls, claim: Claim, offset: int | None) -> Committed:
+        """What is committed beside a claim."""
+        return cls(offset=offset, run=claim.run, after=claim.after, unread=claim.unread)
+
     @property
     def has_been_read(self) -> bool:
         """Whether somebody in the group may have read before the offset."""
@@ -298,9 +303,7 @@ class Holdings:
     def committed(self, of: TopicPartition, offset: int, claim: Claim) -> None:
         """The group has taken a commit."""
         if (hold := self._held.get(of)) is not None:
-            hold.committed = Committed(
-                offset=offset, run=claim.run, after=claim.after, unread=claim.unread
-            )
+            hold.committed = Committed.under(claim, offset)
 
     def ready(self) -> dict[TopicPartition, int]:
         """The positions of what a batch may read: held, not leaving, and claimed."""

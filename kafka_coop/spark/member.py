@@ -23,7 +23,7 @@ from kafka_coop.fetching.log_offsets import LogsNotToldError
 from kafka_coop.fetching.ranges import NoProgressError
 from kafka_coop.hopeless import HOPELESS
 from kafka_coop.listener import RebalanceListener
-from kafka_coop.spark.errors import DataLossError, MembershipError, OptionError
+from kafka_coop.spark.errors import DataLossError, MembershipError, OptionError, names_of
 from kafka_coop.spark.holdings import Committed, Holdings
 from kafka_coop.spark.latency import RebalanceLatency
 from kafka_coop.spark.offsets import claim_of
@@ -149,7 +149,7 @@ class Member:
         """What has not come, in words. Holds `changed`."""
         if not self._assigned:
             return f"no assignment from the group {self._options.group!r}"
-        names = ", ".join(f"{of.topic}:{of.partition}" for of in sorted(self._coming)[:5])
+        names = names_of(self._coming)
         return f"no answer on where {names} begin, or the group takes no claims of them,"
 
     @property
@@ -431,7 +431,7 @@ class Member:
 
     def _refused(self, error: KafkaError, partitions: Iterable[TopicPartition]) -> None:
         """The group does not take it. If it never will, nothing would be read any more."""
-        names = ", ".join(f"{of.topic}:{of.partition}" for of in sorted(partitions)[:5])
+        names = names_of(partitions)
         text = refusal(error, names, self._options)
         if text is None:
             self._warn(f"the offsets of {names}: {error.str()}")
@@ -468,6 +468,5 @@ def _plain(partitions: Iterable[Any]) -> set[TopicPartition]:
 
 def _as_committed(answered: Any) -> Committed:
     offset = answered.offset if answered.offset >= 0 else None
-    if (claim := claim_of(answered.metadata)) is None:
-        return Committed(offset=offset, run=None)
-    return Committed(offset=offset, run=claim.run, after=claim.after, unread=claim.unread)
+    claim = claim_of(answered.metadata)
+    return Committed(offset=offset, run=None) if claim is None else Committed.under(claim, offset)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kafka_coop.fetching.log_offsets import LogOffsets
-from kafka_coop.spark.errors import MembershipError, OptionError
+from kafka_coop.spark.errors import MembershipError, OptionError, names_of
 from kafka_coop.spark.holdings import Committed, Holdings
 from kafka_coop.spark.member import Member
 from kafka_coop.spark.offsets import Range, SourceOffset
@@ -57,7 +57,7 @@ def replay(
                 if _foreign(member, wanted) == foreign:
                     return _begin(member.holdings, wanted, end)
         if time.monotonic() >= deadline:
-            names = ", ".join(f"{of.topic}:{of.partition}" for of in sorted(unread)[:5])
+            names = names_of(unread)
             raise MembershipError(
                 f"the last batch is to be replayed and reads {names}, which the group "
                 f"{planned.group!r} has given to another member that has not begun to read "
@@ -102,7 +102,7 @@ def _refuse_unsubscribed(planned: SourceOffset, options: StreamOptions, logs: Lo
     wanted = wanted_partitions(options, wanted_topics(options, logs))
     read = {of for of, span in planned.ranges.items() if span.size > 0}
     if gone := sorted(read - set(wanted)):
-        names = ", ".join(f"{of.topic}:{of.partition}" for of in gone[:5])
+        names = names_of(gone)
         raise OptionError(
             options.subscription,
             f"the last batch, which is to be replayed, reads {names}, which is deleted or not "

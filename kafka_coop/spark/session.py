@@ -19,7 +19,7 @@ from confluent_kafka import KafkaException
 from kafka_coop.config import parse
 from kafka_coop.spark.admission import Delay, limit_offsets
 from kafka_coop.spark.available_now import wait_for_group
-from kafka_coop.spark.errors import DataLossError, MembershipError
+from kafka_coop.spark.errors import DataLossError, MembershipError, names_of
 from kafka_coop.spark.holdings import Committed, Hold, Holdings
 from kafka_coop.spark.loss import position_within
 from kafka_coop.spark.member import Member
@@ -340,7 +340,7 @@ class Session:
         if self._options.horizon is not None or not moved:
             return
         if Rendezvous(self._id).is_stateful():
-            names = ", ".join(f"{of.topic}:{of.partition}" for of in sorted(moved)[:5])
+            names = names_of(moved)
             raise MembershipError(
                 f"{names} moved between this query and other members of the group "
                 f"{self._options.group!r}, and the query keeps state, which stays in its "

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException
 from kafka_coop.config import parse
 from kafka_coop.fetching.log_offsets import LogOffsets, LogsNotToldError
 from kafka_coop.fetching.ranges import OffsetsGoneError, RangeFetcher
-from kafka_coop.spark.errors import MembershipError, OptionError, no_answer
+from kafka_coop.spark.errors import MembershipError, OptionError, names_of, no_answer
 from kafka_coop.spark.option_values import EARLIEST, LATEST, Boundary
 from kafka_coop.spark.options import ReadOptions
 from kafka_coop.spark.refusals import refused_configuration
@@ -109,7 +109,7 @@ def refuse_others(boundary: Boundary, partitions: Iterable[TopicPartition]) -> N
     """
     named = {**(boundary.offsets or {}), **(boundary.timestamps or {})}
     if others := sorted(named.keys() - set(partitions)):
-        names = ", ".join(f"{of.topic}:{of.partition}" for of in others[:5])
+        names = names_of(others)
         raise OptionError(
             boundary.option,
             f"names {names}, which does not exist or is not read: correct it, or leave it out",
@@ -120,7 +120,7 @@ def _given(
     option: str, by_partition: Mapping[TopicPartition, int], wanted: list[TopicPartition]
 ) -> dict[TopicPartition, int]:
     if missing := [of for of in wanted if of not in by_partition]:
-        names = ", ".join(f"{of.topic}:{of.partition}" for of in missing[:5])
+        names = names_of(missing)
         raise OptionError(
             option,
             f"says nothing of {names}: name every partition (-2: earliest, -1: latest)",

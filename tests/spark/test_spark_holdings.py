@@ -39,10 +39,6 @@ class Group:
         self.end = max(self.end, offset + 1)
 
 
-def as_committed(offset: int, claim: Claim) -> Committed:
-    return Committed(offset=offset, run=claim.run, after=claim.after, unread=claim.unread)
-
-
 class Query:
     """A query: its checkpoint (`logged`, `durable`) outlives its process (`holdings`)."""
 
@@ -123,7 +119,7 @@ class Query:
         assert self.holdings is not None
         for offset in self.holdings.news().values():
             claim = self.holdings.claim(ONE)
-            self.group.committed = as_committed(offset, claim)
+            self.group.committed = Committed.under(claim, offset)
             self.holdings.committed(ONE, offset, claim)
 
     def plan(self) -> None:
@@ -306,7 +302,7 @@ def restarted(after: Committed, *, before: str = "first") -> int | None:
 
 
 def committed_by(second: Holdings, offset: int) -> Committed:
-    return as_committed(offset, second.claim(ONE))
+    return Committed.under(second.claim(ONE), offset)
 
 
 def test_who_planned_no_batch_has_not_moved_the_partition() -> None:
