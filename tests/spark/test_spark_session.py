@@ -181,6 +181,15 @@ def batch(session: Session, start: Offset = NOTHING) -> Offset:
     raise AssertionError("nothing came")
 
 
+def end_of_who_died(box: Box) -> Offset:
+    """Of a query's first batch, five records a partition, of whose end the group was not told."""
+    dying = box.session()
+    box.produce(5)
+    end = batch(dying, {})
+    dying.close()
+    return end
+
+
 def test_where_nothing_is_new_the_offset_is_the_same(box: Box) -> None:
     session = box.session()
     box.produce(3)
@@ -295,20 +304,14 @@ def test_a_batch_that_died_is_replayed_the_same(box: Box) -> None:
 
 def test_a_durable_batch_is_not_read_again_although_nothing_was_committed(box: Box) -> None:
     """It died before the group was told; the claim says that nobody else was there."""
-    dying = box.session()
-    box.produce(5)
-    end = batch(dying, {})
-    dying.close()
+    end = end_of_who_died(box)
     box.produce(1)
     assert ranges(batch(box.session(), end)) == {0: Range(5, 6), 1: Range(5, 6)}
 
 
 def test_a_run_that_planned_no_batch_has_moved_nothing(box: Box) -> None:
     """It committed, under a claim of its own, what the run before it had not."""
-    dying = box.session()
-    box.produce(5)
-    end = batch(dying, {})
-    dying.close()
+    end = end_of_who_died(box)
     for _ in range(3):
         again = box.session()
         assert again.latest(end, limited=True) == end
@@ -339,10 +342,7 @@ def test_a_first_run_that_planned_no_batch_has_moved_nothing(box: Box) -> None:
 
 def test_what_others_give_back_unread_has_moved_where_it_was_read(box: Box) -> None:
     """Its batch was durable, and it died before the group knew: its state has the records."""
-    dying = box.session()
-    box.produce(5)
-    end = batch(dying, {})
-    dying.close()
+    end = end_of_who_died(box)
     other = box.session()
     assert ranges(batch(other)) == ranges(end)
     other.close()  # before its batch is known to be durable
@@ -353,10 +353,7 @@ def test_what_others_give_back_unread_has_moved_where_it_was_read(box: Box) -> N
 
 
 def test_a_replay_leaves_out_what_another_has_taken_over(box: Box) -> None:
-    dying = box.session()
-    box.produce(5)
-    end = batch(dying, {})
-    dying.close()
+    end = end_of_who_died(box)
     other = box.session()
     taken = batch(other, {})
     assert ranges(taken) == ranges(end)
@@ -547,10 +544,7 @@ def test_a_replay_of_what_fell_off_the_log_is_told_before_a_task_starts(
     kafka: KafkaCluster,
 ) -> None:
     box = Box(kafka)
-    dying = box.session()
-    box.produce(5)
-    end = batch(dying, {})
-    dying.close()
+    end = end_of_who_died(box)
     box.delete_before(3)
     with pytest.raises(DataLossError, match=r"begins at 3, after the position 0"):
         box.session().tasks({}, end)
@@ -781,10 +775,7 @@ def test_a_start_that_leaves_a_partition_out_is_told(box: Box) -> None:
 
 
 def test_a_replay_that_nobody_lets_in_ends_with_an_error(box: Box) -> None:
-    dying = box.session()
-    box.produce(5)
-    end = batch(dying, {})
-    dying.close()
+    end = end_of_who_died(box)
     again = box.session(assignmentTimeout="1ms")
     with pytest.raises(MembershipError, match="assignmentTimeout"):
         again.tasks({}, end)
