@@ -185,6 +185,52 @@ def test_the_epoch_fences_transactions(kafka: KafkaCluster) -> None:
     producer.abort_transaction(PATIENCE)
 
 
+_SENDS_OFFSETS_UNTOLD = """
+import json, os, signal
+from confluent_kafka import KafkaException, Producer, TopicPartition
+
+while not consumer.assignment():
+    consumer.poll(0.1)
+producer = Producer({"bootstrap.servers": BROKERS, "transactional.id": ID})
+producer.init_transactions(30)
+print(json.dumps(["assigned", [[p.topic, p.partition] for p in consumer.assignment()]]), flush=True)
+os.kill(os.getpid(), signal.SIGSTOP)
+for _ in range(20):
+    producer.begin_transaction()
+    offset = TopicPartition(consumer.assignment()[0].topic, 0, 8)
+    try:
+        sent_by = consumer.consumer_group_metadata()
+        producer.send_offsets_to_transaction([offset], sent_by, 30)
+        print(json.dumps(["sent", "accepted"]), flush=True)
+    except KafkaException as error:
+        print(json.dumps(["sent", error.args[0].name()]), flush=True)
+    producer.abort_transaction(30)
+"""
+"""Its user hears nothing of what became of its membership while it was stopped: it does not poll.
+librdkafka's own thread does, in one of the intervals of a heartbeat that twenty transactions take."""
+
+
+@on_the_newest_too
+def test_who_is_out_of_the_group_and_has_not_heard_of_it_can_send_no_offsets(
+    kafka: KafkaCluster,
+) -> None:
+    """What librdkafka vouches for is who it was, until its user has been told: the coordinator
+    takes a transaction's offsets from anybody who names no member."""
+    topic, group = unique("t"), unique("g")
+    kafka.create_topic(topic, partitions=2)
+    set_pace(kafka, group, session_ms=2000, heartbeat_ms=200)
+    program = f"BROKERS, ID = {kafka.bootstrap_servers!r}, {unique('x')!r}{_SENDS_OFFSETS_UNTOLD}"
+    with child(kafka, group, topic, program=program, group_protocol="consumer") as zombie:
+        until(lambda: bool(zombie.heard("assigned")))
+        heir = NextGeneration(kafka, group)
+        with members(heir):
+            heir.subscribe(topic)
+            shared(topic, 2, heir)
+            zombie.send(signal.SIGCONT)
+            until(lambda: bool(zombie.heard("closed")), heir)
+    assert zombie.heard("sent") == [["sent", "UNKNOWN_MEMBER_ID"]] * 20
+
+
 @on_the_newest_too
 def test_a_fenced_member_is_told_of_its_loss(kafka: KafkaCluster) -> None:
     """Stopped for longer than its session: what it owned went to another meanwhile."""
