@@ -42,12 +42,12 @@ def write(database: Path, batches: Sequence[Rows], death: Death | None = None) -
     for n in range(noted(database), len(batches)):
         dies = death if death is not None and death.batch == n else None
         if dies is not None and dies.step:
-            _die_at_step(results, dies.step)
+            die_at_step(results, dies.step)
         if dies is not None and dies.size:
             _limit_files(dies.size)
         results.write("one", batches[n])
         if dies is not None and dies.noted:
-            _die()
+            die()
         _note_of(database).write_text(str(n + 1))
 
 
@@ -80,14 +80,15 @@ def at_each_step(results: Any, happens: Callable[[], None]) -> None:
     results._connect = connected
 
 
-def _die_at_step(results: Any, last: int) -> None:
+def die_at_step(results: Any, last: int) -> None:
+    """At that of SQLite's steps from now on, counted over all of its statements."""
     taken = 0
 
     def step() -> None:
         nonlocal taken
         taken += 1
         if taken == last:
-            _die()
+            die()
 
     at_each_step(results, step)
 
@@ -99,5 +100,6 @@ def _limit_files(size: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
-def _die() -> None:
+def die() -> None:
+    """As by another's hand: nothing is closed."""
     os.kill(os.getpid(), signal.SIGKILL)
