@@ -46,19 +46,23 @@ def wait_for_group(
         The next batch; None: the run is over.
 
     Raises:
-        MembershipError: The membership ended, or what we hold ourselves can't be read.
+        MembershipError: The membership ended, or what we hold ourselves can't be read, or what we
+            have read can't be committed.
     """
     patience = parse(options.kafka).session_timeout + _EVICTION_SLACK
     deadline = time.monotonic() + patience.total_seconds()
     before: tuple[frozenset[TopicPartition], dict[TopicPartition, Committed]] | None = None
     held: dict[TopicPartition, int] = {}
+    unknown: dict[TopicPartition, int] = {}
     while time.monotonic() < deadline:
         if (found := plan()) is not None:
             return found
+        member.commit_now()  # again, where it failed for a reason that may pass
         with member.changed:
             held = {of: hold.position for of, hold in member.holdings.held.items()}
+            unknown = member.holdings.news()
         committed = member.committed(of for of in targets if of not in held)
-        if all(
+        if not unknown and all(
             held[of] >= target if of in held else _reached(committed.get(of), target)
             for of, target in targets.items()
         ):
@@ -76,6 +80,13 @@ def wait_for_group(
             "they could not be claimed, or their ends not be had"
             + (f" (last error: {member.last_error})" if member.last_error else "")
             + ": are the brokers in kafka.bootstrap.servers reachable?"
+        )
+    if unknown:
+        raise MembershipError(
+            f"what was read of {names_of(unknown)} could not be committed for {patience}"
+            + (f" (last error: {member.last_error})" if member.last_error else "")
+            + ": the checkpoint knows of it, and the group's other members would read it again. "
+            "Are the brokers in kafka.bootstrap.servers reachable? Then start the query again"
         )
     _LOG.warning(
         "group %s: other members hold partitions that are not read up to where they were when "

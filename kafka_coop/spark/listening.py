@@ -59,9 +59,8 @@ class GroupListener(StreamingQueryListener):
     def hear(self, progress: QueryProgress) -> None:
         """A batch is done, or nothing came for a while."""
         name = self._names.setdefault(progress.id, progress.name)
-        if progress.stateful:
-            for source in progress.sources:
-                Rendezvous(source.id).mark_stateful()
+        for source in progress.sources if progress.state else ():
+            Rendezvous(source.id).mark_stateful(aggregating=progress.aggregates)
         for source in in_competition(progress.sources):
             Rendezvous(source.id).mark_in_competition()
         self._show(name, progress.sources)

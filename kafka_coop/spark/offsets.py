@@ -37,6 +37,7 @@ class SourceOffset:
         group: The group whose member reads.
         id: The checkpoint's name for itself, made once.
         run: The claim under which the batch reads.
+        cluster: Where the group is; empty: it was not known.
         topics: How many partitions each topic had when the checkpoint was begun.
         ranges: Every partition held when the batch was planned; empty ranges say only where
             a partition stands.
@@ -45,6 +46,7 @@ class SourceOffset:
     group: str
     id: str
     run: str
+    cluster: str = ""
     topics: Mapping[str, int] = field(default_factory=dict)
     ranges: Mapping[TopicPartition, Range] = field(default_factory=dict)
 
@@ -53,6 +55,7 @@ class SourceOffset:
         return {
             "v": _VERSION,
             "group": self.group,
+            "cluster": self.cluster,
             "id": self.id,
             "run": self.run,
             "topics": dict(sorted(self.topics.items())),
@@ -98,6 +101,7 @@ def parse_offset(given: Any, *, group: str) -> SourceOffset | None:
             group=group,
             id=str(given["id"]),
             run=str(given["run"]),
+            cluster=str(given.get("cluster", "")),
             topics={str(t): int(n) for t, n in given["topics"].items()},
             ranges={_partition(key): _range(span) for key, span in given["tps"].items()},
         )

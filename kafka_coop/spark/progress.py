@@ -15,6 +15,10 @@ from typing import Any
 
 from kafka_coop.types import TopicPartition
 
+_REBUILT = frozenset({"symmetricHashJoin", "dedupe", "dedupeWithinWatermark"})
+"""Operators that come to the same state when records are read again: they keep the records, or
+their keys. All others may count what they are given."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceProgress:
@@ -50,14 +54,19 @@ class QueryProgress:
     Attributes:
         id: The query's.
         name: As its user named it; else its id.
-        stateful: Whether it keeps state.
+        state: Spark's names of its operators that keep state.
         sources: Those that are ours.
     """
 
     id: str
     name: str
-    stateful: bool
+    state: frozenset[str]
     sources: Sequence[SourceProgress]
+
+    @property
+    def aggregates(self) -> bool:
+        """Whether it keeps a state that records which are read again would change."""
+        return bool(self.state - _REBUILT)
 
 
 def from_event(progress: Any) -> QueryProgress:
@@ -65,7 +74,7 @@ def from_event(progress: Any) -> QueryProgress:
     return QueryProgress(
         id=str(progress.id),
         name=progress.name or str(progress.id),
-        stateful=bool(progress.stateOperators),
+        state=frozenset(one.operatorName for one in progress.stateOperators),
         sources=own_sources(progress.sources),
     )
 
@@ -81,7 +90,10 @@ def from_json(text: str) -> QueryProgress:
         SimpleNamespace(
             id=given["id"],
             name=given.get("name"),
-            stateOperators=given.get("stateOperators"),
+            stateOperators=[
+                SimpleNamespace(operatorName=one.get("operatorName", ""))
+                for one in given.get("stateOperators", ())
+            ],
             sources=sources,
         )
     )

@@ -9,30 +9,36 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import tempfile
 from pathlib import Path
+
+from kafka_coop.spark.errors import MembershipError
 
 _ID = re.compile(r"[0-9a-f]{1,64}")
 
 
 class Rendezvous:
-    """The files of one checkpoint: to drain, drained, stateful, in competition.
+    """The files of one checkpoint: to drain, drained, stateful, aggregating, in competition.
 
     Args:
         id: `kafka_coop.spark.offsets.SourceOffset.id`.
 
     Raises:
         ValueError: An id that we did not make: it must not name a path.
+        MembershipError: The folder for the files is somebody else's.
     """
 
     def __init__(self, id: str) -> None:  # noqa: A002  # the attribute's name
         if not _ID.fullmatch(id):
             raise ValueError(f"{id!r} is no id of a checkpoint of kafka_coop")
         folder = Path(tempfile.gettempdir()) / f"kafka_coop-spark-{os.getuid()}"
+        _refuse_anothers(folder)
         self._folder = folder
         self._asked = folder / f"{id}.drain"
         self._done = folder / f"{id}.drained"
         self._stateful = folder / f"{id}.stateful"
+        self._aggregating = folder / f"{id}.aggregating"
         self._in_competition = folder / f"{id}.in-competition"
 
     def ask(self) -> None:
@@ -53,14 +59,20 @@ class Rendezvous:
         """Driver: whether it has."""
         return self._done.exists()
 
-    def mark_stateful(self) -> None:
-        """Driver: the query keeps state."""
+    def mark_stateful(self, *, aggregating: bool) -> None:
+        """Driver: the query keeps state; whether records that are read again would change it."""
         self._make_folder()
         self._stateful.touch()
+        if aggregating:
+            self._aggregating.touch()
 
     def is_stateful(self) -> bool:
         """Reader: whether the query is known to keep state."""
         return self._stateful.exists()
+
+    def is_aggregating(self) -> bool:
+        """Reader: whether it is known to keep one that a replay would change."""
+        return self._aggregating.exists()
 
     def mark_in_competition(self) -> None:
         """Driver: another source of the query shares the group and topics with this one."""
@@ -72,17 +84,33 @@ class Rendezvous:
         return self._in_competition.exists()
 
     def begin(self) -> None:
-        """A reader that starts: what was said of an earlier run is void.
+        """A reader that starts: what an earlier run was asked for is void.
 
         Not so that it was in competition: what it has read since is in the checkpoint, and wrong.
+        Nor that it keeps state, which no query can begin or cease to do with its checkpoint: a run
+        by the hour may have one batch, of which nobody hears before the run is over.
         """
-        for file in (self._asked, self._done, self._stateful):
+        for file in (self._asked, self._done):
             file.unlink(missing_ok=True)
 
     def clear(self) -> None:
-        """Driver: nothing is to be said of it any more."""
+        """Driver: nothing is asked of it any more."""
         self.begin()
         self._in_competition.unlink(missing_ok=True)
 
     def _make_folder(self) -> None:
         self._folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def _refuse_anothers(folder: Path) -> None:
+    """In a temporary folder anybody may make it first, and drain this user's queries."""
+    try:
+        found = folder.lstat()
+    except FileNotFoundError:
+        return
+    writable = stat.S_IWGRP | stat.S_IWOTH
+    if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & writable:
+        raise MembershipError(
+            f"{folder} is another user's, or others may write to it: remove it, or set TMPDIR to a "
+            "folder of your own, for the driver and all that it starts"
+        )

@@ -19,7 +19,7 @@ from confluent_kafka import KafkaException
 from kafka_coop.config import parse
 from kafka_coop.spark.admission import Delay, limit_offsets
 from kafka_coop.spark.available_now import wait_for_group
-from kafka_coop.spark.errors import DataLossError, MembershipError, names_of
+from kafka_coop.spark.errors import CheckpointError, DataLossError, MembershipError, names_of
 from kafka_coop.spark.holdings import Committed, Hold, Holdings
 from kafka_coop.spark.loss import position_within
 from kafka_coop.spark.member import Member
@@ -102,7 +102,8 @@ class Session:
             limited: Whether the options' limits count; not for ``Trigger.Once``.
 
         Returns:
-            ``start`` itself where there is nothing to read.
+            ``start`` itself where there is nothing to read; of a checkpoint that has nothing yet,
+            where all that is held begins.
 
         Raises:
             CheckpointError, DataLossError, MembershipError, OptionError, KafkaException
@@ -131,7 +132,9 @@ class Session:
             self._commit(member)  # the run ends with this call, if nothing comes to us any more
             plan = functools.partial(self._plan, member, limited=True)
             found = wait_for_group(member, self._targets, self._options, plan)
-        return start if found is None else found
+        if found is not None:
+            return found
+        return start or self._plan_of_nothing(member)
 
     def tasks(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[RangeTask]:
         """The tasks of the batch between the two.
@@ -149,11 +152,13 @@ class Session:
         member = self._joined(end, durable=False)
         with member.changed:
             known = member.holdings.is_under_way(end)
-        options, ranges = self._options, planned.ranges
+            # Spark asks once for each branch of the query: all of them are to read the same, and
+            # of a batch that is replayed others may have a part.
+            ranges = member.holdings.begun
         if not known:
-            ranges = replay(member, planned, end, options, self._logs)
+            ranges = replay(member, planned, end, self._options, self._logs)
             self._refuse_loss(ranges)
-        return tasks_of(ranges, options)
+        return tasks_of(ranges, self._options)
 
     def report(self) -> dict[str, Any] | None:
         """For ``progress.sources[].latestOffset``: the logs' ends, and the membership."""
@@ -204,6 +209,7 @@ class Session:
             self._id, self._topics = _token(), counts
             holdings = Holdings(_token())
         else:
+            self._refuse_another_cluster(checkpoint)
             self._id, self._topics = checkpoint.id, checkpoint.topics
             holdings = Holdings(_token(), checkpoint.run)
             holdings.remember(checkpoint, durable=durable)
@@ -217,6 +223,16 @@ class Session:
             begin=self._begin,
         )
         return self._member
+
+    def _refuse_another_cluster(self, checkpoint: SourceOffset) -> None:
+        """Topics of the same names have other records there, at these offsets."""
+        here = self._logs.cluster
+        if checkpoint.cluster and here and checkpoint.cluster != here:
+            raise CheckpointError(
+                f"the checkpoint is of the cluster {checkpoint.cluster}, and "
+                f"kafka.bootstrap.servers leads to the cluster {here}, where its offsets mean "
+                "nothing: set the option back, or set checkpointLocation to a new folder"
+            )
 
     def _begin(self, came: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, int]:
         """Where to begin partitions that others have read, or nobody yet. Member's thread.
@@ -337,16 +353,26 @@ class Session:
 
     def _refuse_moved_state(self, moved: Collection[TopicPartition]) -> None:
         """Partitions moved, and the query's state did not move with them."""
-        if self._options.horizon is not None or not moved:
+        if not moved:
             return
-        if Rendezvous(self._id).is_stateful():
-            names = names_of(moved)
+        its, replays = Rendezvous(self._id), self._options.horizon is not None
+        moving = (
+            f"{names_of(moved)} moved between this query and other members of the group "
+            f"{self._options.group!r}, and the query"
+        )
+        if its.is_stateful() and not replays:
             raise MembershipError(
-                f"{names} moved between this query and other members of the group "
-                f"{self._options.group!r}, and the query keeps state, which stays in its "
-                "checkpoint: results would be wrong. Give the query a group of its own, or set "
-                "replayHorizon to the time that its state reaches back, with a sink that is "
-                "idempotent (docs/SPARK.md)"
+                f"{moving} keeps state, which stays in its checkpoint: results would be wrong. "
+                "Give the query a group of its own; or, if it joins or removes duplicates and does "
+                "not aggregate, set replayHorizon to the time that its state reaches back, with a "
+                "sink that is idempotent (docs/SPARK.md)"
+            )
+        if its.is_aggregating() and replays:
+            raise MembershipError(
+                f"{moving} aggregates: what replayHorizon has it read again, it counts twice where "
+                "the partition was here before, and in part where a window began before the "
+                "horizon. Give the query a group of its own, or aggregate what its sink has "
+                "(docs/SPARK.md)"
             )
 
     def _refuse_deleted_topics(self, member: Member) -> None:
@@ -433,6 +459,17 @@ class Session:
             end = self._end(member.holdings, chosen).to_json()
             member.holdings.begin(end, chosen)
         self._last_batch = time.monotonic()
+        return end
+
+    def _plan_of_nothing(self, member: Member) -> Mapping[str, Any]:
+        """A checkpoint's first batch, which Spark logs and runs although there is nothing to read.
+
+        From here on the checkpoint knows its name, and which partitions there were: a query that is
+        started again without it would take those that came meanwhile for old ones.
+        """
+        with member.changed:
+            end = self._end(member.holdings, {}).to_json()
+            member.holdings.begin(end, {})
         return end
 
     @staticmethod
@@ -583,6 +620,7 @@ class Session:
             group=self._options.group,
             id=self._id,
             run=holdings.run,
+            cluster=self._logs.cluster,
             topics=self._topics,
             ranges={**standing, **chosen},
         )

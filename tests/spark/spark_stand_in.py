@@ -320,6 +320,9 @@ class Query:
         start = log.offsets[log.committed - 1] if log.committed else {}
         asked = now()
         tasks: list[RangeTask] = self._call("tasks", start, end)
+        if (again := self._call("tasks", start, end)) != tasks:  # as for a query's other branches
+            self.failure = f"branches of one batch read {tasks} and {again}"
+            raise QueryDiedError
         asked, planned = when or (asked, now())
         self._reach("before read")
         records = tuple(record for task in tasks for record in self._read(task))

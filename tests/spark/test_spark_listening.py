@@ -46,7 +46,7 @@ def source(topic: str, *, lag: int, id_: str = "abc") -> Any:
 
 
 def progress(*sources: Any, stateful: bool = False) -> Any:
-    operators = ["a join"] if stateful else []
+    operators = [SimpleNamespace(operatorName="symmetricHashJoin")] if stateful else []
     about = SimpleNamespace(id="q", name="etl", sources=sources, stateOperators=operators)
     return SimpleNamespace(progress=about)
 
@@ -90,13 +90,12 @@ def test_each_registry_has_metrics_of_its_own_wherever_it_lies_in_memory() -> No
 
 def test_a_query_that_keeps_state_is_marked() -> None:
     rendezvous = Rendezvous("abc")
-    rendezvous.clear()
     listener = GroupListener(CollectorRegistry())
     listener.onQueryProgress(progress(source("a", lag=0)))
     assert not rendezvous.is_stateful()
     listener.onQueryProgress(progress(source("a", lag=0), stateful=True))
     assert rendezvous.is_stateful()
-    rendezvous.clear()
+    assert not rendezvous.is_aggregating()
 
 
 def test_sources_that_divide_a_topic_between_them_are_marked() -> None:

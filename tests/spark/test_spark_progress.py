@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import json
+import os
+import tempfile
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kafka_coop.spark.errors import MembershipError
 from kafka_coop.spark.offsets import Range, SourceOffset
 from kafka_coop.spark.progress import from_event, from_json, in_competition, own_sources
 from kafka_coop.spark.rendezvous import Rendezvous
@@ -22,6 +26,13 @@ REPORT = {
     "rebalances": 2,
     "lastHandoverMs": 40,
 }
+
+
+@pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where drivers and readers meet."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
 
 
 def source(end: Any, latest: Any) -> Any:
@@ -44,17 +55,41 @@ def test_a_query_that_has_read_nothing_is_known_by_its_report() -> None:
 @pytest.mark.parametrize("stateful", [True, False])
 def test_sparks_own_text_tells_the_same_as_pysparks_event(name: str | None, stateful: bool) -> None:
     operators = [{"operatorName": "symmetricHashJoin"}] if stateful else []
-    about = {"id": "7d", "name": name, "stateOperators": operators}
+    about = {"id": "7d", "name": name}
     ends = {"endOffset": END.to_json(), "latestOffset": REPORT}
-    as_text = json.dumps({**about, "sources": [ends, {"endOffset": None, "latestOffset": "7"}]})
+    as_text = json.dumps(
+        {
+            **about,
+            "stateOperators": operators,
+            "sources": [ends, {"endOffset": None, "latestOffset": "7"}],
+        }
+    )
     told = from_json(as_text)
     assert told == from_event(
         SimpleNamespace(
             **about,
+            stateOperators=[SimpleNamespace(**operator) for operator in operators],
             sources=[source(json.dumps(END.to_json()), json.dumps(REPORT)), source(None, "7")],
         )
     )
-    assert (told.name, told.stateful, len(told.sources)) == (name or "7d", stateful, 1)
+    assert (told.name, bool(told.state), len(told.sources)) == (name or "7d", stateful, 1)
+
+
+@pytest.mark.parametrize(
+    ("operators", "aggregates"),
+    [
+        ([], False),
+        (["symmetricHashJoin"], False),
+        (["dedupe", "dedupeWithinWatermark"], False),
+        (["stateStoreSave"], True),
+        (["symmetricHashJoin", "stateStoreSave"], True),
+        (["an operator of a Spark to come"], True),
+    ],
+)
+def test_what_a_replay_may_count_twice_aggregates(operators: list[str], aggregates: bool) -> None:
+    about = {"id": "7d", "stateOperators": [{"operatorName": one} for one in operators]}
+    told = from_json(json.dumps({**about, "sources": []}))
+    assert (told.state, told.aggregates) == (set(operators), aggregates)
 
 
 @pytest.mark.parametrize("end", [None, "7", "null", '{"orders":{"0":23}}', "no json"])
@@ -62,17 +97,43 @@ def test_other_sources_are_left_alone(end: str | None) -> None:
     assert own_sources([source(end, end)]) == []
 
 
-def test_who_drains_is_told_once() -> None:
+def test_who_drains_is_told_once(own_folder: Path) -> None:
+    assert own_folder
     driver, reader = Rendezvous("5e55"), Rendezvous("5e55")
     driver.ask()
     assert reader.is_asked()
     assert not driver.is_done()
     reader.answer()
     assert driver.is_done()
-    driver.mark_stateful()
-    assert reader.is_stateful()
     reader.clear()
-    assert [reader.is_asked(), driver.is_done(), reader.is_stateful()] == [False] * 3
+    assert [reader.is_asked(), driver.is_done()] == [False] * 2
+
+
+def test_a_checkpoint_that_keeps_state_does_so_in_its_next_run(own_folder: Path) -> None:
+    assert own_folder
+    driver, reader = Rendezvous("5e55"), Rendezvous("5e55")
+    assert [reader.is_stateful(), reader.is_aggregating()] == [False, False]
+    driver.mark_stateful(aggregating=False)
+    reader.begin()
+    driver.clear()
+    assert [reader.is_stateful(), reader.is_aggregating()] == [True, False]
+    driver.mark_stateful(aggregating=True)
+    assert [reader.is_stateful(), reader.is_aggregating()] == [True, True]
+
+
+def test_a_folder_that_others_may_write_to_is_refused(own_folder: Path) -> None:
+    """Who made it first could drain this user's queries."""
+    there = own_folder / f"kafka_coop-spark-{os.getuid()}"
+    Rendezvous("5e55").ask()
+    there.chmod(0o777)
+    with pytest.raises(MembershipError, match="TMPDIR"):
+        Rendezvous("5e55")
+    there.chmod(0o700)
+    assert Rendezvous("5e55").is_asked()
+    there.rename(own_folder / "elsewhere")
+    there.symlink_to(own_folder / "elsewhere")
+    with pytest.raises(MembershipError, match="TMPDIR"):
+        Rendezvous("5e55")
 
 
 @pytest.mark.parametrize("id_", ["", "../etc", "a b", "g" * 8])
