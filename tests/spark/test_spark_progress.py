@@ -89,7 +89,7 @@ def test_sparks_own_text_tells_the_same_as_pysparks_event(name: str | None, stat
 def test_what_a_replay_may_count_twice_aggregates(operators: list[str], aggregates: bool) -> None:
     about = {"id": "7d", "stateOperators": [{"operatorName": one} for one in operators]}
     told = from_json(json.dumps({**about, "sources": []}))
-    assert (told.state, told.aggregates) == (set(operators), aggregates)
+    assert (told.state, told.aggregates) == (frozenset(operators), aggregates)
 
 
 @pytest.mark.parametrize("end", [None, "7", "null", '{"orders":{"0":23}}', "no json"])
@@ -97,8 +97,8 @@ def test_other_sources_are_left_alone(end: str | None) -> None:
     assert own_sources([source(end, end)]) == []
 
 
-def test_who_drains_is_told_once(own_folder: Path) -> None:
-    assert own_folder
+@pytest.mark.usefixtures("own_folder")
+def test_who_drains_is_told_once() -> None:
     driver, reader = Rendezvous("5e55"), Rendezvous("5e55")
     driver.ask()
     assert reader.is_asked()
@@ -109,8 +109,8 @@ def test_who_drains_is_told_once(own_folder: Path) -> None:
     assert [reader.is_asked(), driver.is_done()] == [False] * 2
 
 
-def test_a_checkpoint_that_keeps_state_does_so_in_its_next_run(own_folder: Path) -> None:
-    assert own_folder
+@pytest.mark.usefixtures("own_folder")
+def test_a_checkpoint_that_keeps_state_does_so_in_its_next_run() -> None:
     driver, reader = Rendezvous("5e55"), Rendezvous("5e55")
     assert [reader.is_stateful(), reader.is_aggregating()] == [False, False]
     driver.mark_stateful(aggregating=False)
