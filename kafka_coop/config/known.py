@@ -39,8 +39,29 @@ REFUSED: Mapping[str, str] = {
         "Java's trust stores cannot be read: export the certificates as PEM "
         "(`keytool -exportcert -rfc`) and set ssl.ca.location"
     ),
+    "ssl.truststore.password": "it is of Java's trust stores: remove it (ssl.ca.location has none)",
+    "ssl.truststore.type": "it is of Java's trust stores: remove it, and set ssl.ca.location (PEM)",
+    "ssl.truststore.certificates": "Java's name for it: set ssl.ca.pem instead",
+    "ssl.keystore.certificate.chain": "Java's name for it: set ssl.certificate.pem instead",
+    "ssl.keystore.key": "Java's name for it: set ssl.key.pem instead",
+    "ssl.keystore.type": "it is Java's: remove it (a keystore here is PKCS#12)",
     "sasl.jaas.config": (
         "JAAS is Java's: set sasl.mechanisms, sasl.username and sasl.password instead"
+    ),
+    "send.buffer.bytes": "Java's name for it: set socket.send.buffer.bytes instead",
+    "receive.buffer.bytes": "Java's name for it: set socket.receive.buffer.bytes instead",
+    "max.request.size": "Java's name for it: set message.max.bytes instead",
+    "buffer.memory": "Java's, in bytes: set queue.buffering.max.kbytes instead, in units of 1024",
+    "max.block.ms": (
+        "Java's, and librdkafka has no such limit: remove it (delivery.timeout.ms says how long a "
+        "record may take)"
+    ),
+    "partitioner.class": (
+        "it names a class of Java's: set partitioner instead (murmur2_random is Java's default)"
+    ),
+    **dict.fromkeys(
+        ("compression.gzip.level", "compression.lz4.level", "compression.zstd.level"),
+        "Java's name for it: set compression.level instead",
     ),
     "test.mock.num.brokers": (
         "librdkafka's mock cluster can be reached by librdkafka alone, not by the group "
@@ -51,7 +72,8 @@ REFUSED: Mapping[str, str] = {
         "nobody would read them: exclude them in the subscription instead, say '^(?!secret-).*'"
     ),
 }
-"""Keys that are refused whatever their value, with the remedy."""
+"""Keys that are refused whatever their value, with the remedy. Of Java's, those that its users set
+often and that have another name here, whosever role."""
 
 
 def property_of(key: str) -> Property:

@@ -6,7 +6,8 @@ RuntimeError
 └── SparkSourceError       the query can't go on
     ├── CheckpointError    the checkpoint is another source's, or another group's
     ├── DataLossError      records are gone that were still to be read
-    └── MembershipError    the group, or the brokers, did not do their part in time
+    ├── MembershipError    the group, or the brokers, did not do their part in time
+    └── RecordError        a record does not fit the schema's types
 """
 
 from __future__ import annotations
@@ -46,6 +47,10 @@ class DataLossError(SparkSourceError):
 
 class MembershipError(SparkSourceError):
     """The group, or the brokers, did not do their part in time."""
+
+
+class RecordError(SparkSourceError):
+    """A record holds what the schema's types can't."""
 
 
 def no_answer(servers: str, why: str) -> str:

@@ -10,7 +10,7 @@ import enum
 from collections.abc import Mapping
 from typing import Final
 
-from kafka_coop.config.known import KNOWN
+from kafka_coop.config.known import KNOWN, REFUSED, closest
 from kafka_coop.config.properties import Kind, Role
 from kafka_coop.spark.errors import OptionError
 
@@ -61,6 +61,8 @@ be among options that a query and a batch share."""
 _NOT_TEXT: Final = frozenset({Kind.CALLABLE, Kind.OBJECT, Kind.DEDICATED})
 """Whoever makes the client tells of these: no option can hold one."""
 
+_PLUGINS: Final = "plugin.library.paths"
+
 _TRUE: Final = frozenset({"true", "t", "1"})
 """As librdkafka reads it."""
 
@@ -78,6 +80,37 @@ def require_use(name: str, value: str, use: Use) -> None:
     """
     if problem := _ignored(name, use) or _misused(name, value):
         raise OptionError(f"{PREFIX}{name}", f"{value!r} {problem}")
+
+
+def require_producers(kafka: Mapping[str, str]) -> None:
+    """Refuses what is no property of librdkafka's: a misspelt one, or Java's.
+
+    Where something is read, `kafka_coop.config.parse` does. No value is told: it may be a secret,
+    under a misspelt name.
+
+    Args:
+        kafka: The ``kafka.*`` options of a sink, without their prefix.
+
+    Raises:
+        OptionError: One is none.
+    """
+    for name in kafka:
+        if remedy := REFUSED.get(name):
+            raise OptionError(f"{PREFIX}{name}", f"is refused: {remedy}")
+        # A plugin has properties of its own, which librdkafka alone can judge.
+        if name not in KNOWN and not kafka.get(_PLUGINS):
+            raise OptionError(f"{PREFIX}{name}", f"is no producer's property: {_suggestion(name)}")
+
+
+def _suggestion(name: str) -> str:
+    candidates = (
+        known.name
+        for known in KNOWN.values()
+        if known.role is not Role.CONSUMER and known.kind not in _NOT_TEXT
+    )
+    if alike := closest(name, candidates):
+        return f"did you mean {' or '.join(f'{PREFIX}{one}' for one in alike)}?"
+    return "remove it (librdkafka's CONFIGURATION.md lists them)"
 
 
 def _ignored(name: str, use: Use) -> str | None:

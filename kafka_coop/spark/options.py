@@ -18,7 +18,7 @@ from kafka_coop.config.known import closest
 from kafka_coop.errors import ConfigurationError
 from kafka_coop.spark import option_values as values
 from kafka_coop.spark.errors import OptionError
-from kafka_coop.spark.kafka_keys import OF_MEMBERS, PREFIX, Use, require_use
+from kafka_coop.spark.kafka_keys import OF_MEMBERS, PREFIX, Use, require_producers, require_use
 from kafka_coop.spark.option_values import EARLIEST, LATEST, Boundary
 from kafka_coop.types import TopicPartition
 
@@ -280,6 +280,8 @@ class _Options:
                 self._given[lower] = value
             elif not (use is Use.SINK and lower in _SPARKS_OWN):
                 raise OptionError(*_unknown(key, value))
+        if use is Use.SINK:
+            require_producers(self.kafka)  # what is read, parse checks
         if not self.kafka.get("bootstrap.servers"):
             raise OptionError("kafka.bootstrap.servers", "is missing: give at least one host:port")
 

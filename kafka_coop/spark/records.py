@@ -12,11 +12,15 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from kafka_coop.fetching.native import position_at
+from kafka_coop.spark.errors import RecordError
 from kafka_coop.types import TopicPartition
 
 _ROWS = 8192
 _BYTES = 8 << 20
 """A batch is passed on when it has so many rows, or so many bytes."""
+
+_FARTHEST = (2**63 - 1) // 1000
+"""Milliseconds, before 1970 or after, that are microseconds in 64 bits."""
 
 
 def record_batches(
@@ -28,13 +32,14 @@ def record_batches(
         fetched: Lists of records, none empty, and whose they are.
         schema: `kafka_coop.spark.schema.arrow_schema`, with the column headers or without.
     """
+    headers = "headers" in schema.names
     for of, its in groupby(fetched, itemgetter(0)):
         waiting: list[Message] = []
         size = 0
         for _, records in its:
             waiting += records
             # One record stands for those fetched with it: measuring each would cost a call each.
-            size += len(records) * (len(records[-1]) or 1)
+            size += len(records) * _size(records[-1], headers=headers)
             if len(waiting) >= _ROWS or size >= _BYTES:
                 yield record_batch(waiting, of, schema)
                 waiting, size = [], 0
@@ -43,7 +48,11 @@ def record_batches(
 
 
 def record_batch(records: list[Message], of: TopicPartition, schema: pa.Schema) -> pa.RecordBatch:
-    """One batch of one partition's records, of which there must be at least one."""
+    """One batch of one partition's records, of which there must be at least one.
+
+    Raises:
+        RecordError: A timestamp is beyond what Spark can hold.
+    """
     count = len(records)
     kinds, times = zip(*map(Message.timestamp, records), strict=True)
     columns = [
@@ -52,13 +61,43 @@ def record_batch(records: list[Message], of: TopicPartition, schema: pa.Schema) 
         pa.repeat(pa.scalar(of.topic, pa.string()), count),
         pa.repeat(pa.scalar(of.partition, pa.int32()), count),
         _offsets(records),
-        pa.array(np.array(times, np.int64) * 1000, pa.timestamp("us", tz="UTC")),
+        _timestamps(times, records, of),
         _timestamp_types(kinds),
     ]
     if len(schema) > len(columns):
         headers = list(map(_headers, records))
         columns.append(pa.array(headers, schema.field("headers").type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _size(record: Message, *, headers: bool) -> int:
+    """In bytes, about. A tombstone may be all key, or all headers."""
+    size = len(record) + len(record.key() or b"")
+    given = _headers(record) if headers else None
+    for one in given or ():
+        size += len(one["key"]) + len(one["value"] or b"")
+    return size or 1
+
+
+def _timestamps(times: tuple[int, ...], records: list[Message], of: TopicPartition) -> pa.Array:
+    """Spark's are microseconds: of Kafka's milliseconds there are more."""
+    stamps = pa.array(np.array(times, np.int64), pa.timestamp("ms", tz="UTC"))
+    try:
+        return stamps.cast(pa.timestamp("us", tz="UTC"))
+    except pa.ArrowInvalid:
+        raise _unfit(times, records, of) from None
+
+
+def _unfit(times: tuple[int, ...], records: list[Message], of: TopicPartition) -> RecordError:
+    """What to say of the first record whose timestamp is too far away."""
+    n = next(n for n, time in enumerate(times) if abs(time) > _FARTHEST)
+    offset = records[n].offset() or 0
+    return RecordError(
+        f"{of.topic}:{of.partition} has at offset {offset} a timestamp that Spark can't hold, "
+        f"{times[n]} ms since 1970: have its producer write milliseconds (these may be "
+        "nanoseconds). To go on behind the record, reset the group's offset of the partition to "
+        f"{offset + 1} while the query is stopped; for spark.read, set startingOffsets"
+    )
 
 
 def _offsets(records: list[Message]) -> pa.Array:

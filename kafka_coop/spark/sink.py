@@ -3,8 +3,11 @@
 Producers are idempotent: what librdkafka retries is written once, in order. A task that Spark
 retries writes again: a sink can't know what its predecessor wrote. With ``transactional=true``
 each task writes in one transaction, so that readers of committed records see all of an attempt or
-none of it. A batch as a whole is not atomic: Kafka can't prepare a transaction in one process and
-commit it in another.
+none of it. An attempt fences those before it that are still open. One that has committed it can't
+undo, and an attempt commits before Spark's commit coordinator is asked which of several may: that
+comes after `write_task`. So an attempt that begins after another's commit writes a second time
+(speculation, an executor that was lost between the commit and its report). A batch as a whole is
+not atomic: Kafka can't prepare a transaction in one process and commit it in another.
 """
 
 from __future__ import annotations
@@ -238,7 +241,7 @@ class _Outbox:
         self._failed = 0
         self._first: KafkaError | None = None
         self._delivery_timeout = _delivery_timeout(options.kafka)
-        self._producer = Producer(_config(options, _task_name()))
+        self._producer = Producer(_config(options, _task_name(options.topic)))
         if self._transactional:
             # The same name as an attempt of this task before: that one is fenced by this call.
             self._tell(self._producer.init_transactions)
@@ -264,7 +267,7 @@ class _Outbox:
             if partition is not None:
                 record["partition"] = _partition(to, partition)
             if timestamp is not None:
-                record["timestamp"] = timestamp
+                record["timestamp"] = _timestamp(to, timestamp)
             if headers:
                 record["headers"] = _headers(to, headers)
             self._produce(to, record)
@@ -349,6 +352,16 @@ def _partition(topic: str, number: int) -> int:
     return number
 
 
+def _timestamp(topic: str, at: int) -> int:
+    """Librdkafka takes 0 for now, and Kafka -1 for none; Java's producer takes nothing below 0."""
+    if at <= 0:
+        raise SinkError(
+            f"a row for {topic} has timestamp {at} (ms since 1970), which a record can't have: "
+            "make it null for the time of writing, or 1 ms or more after 1970 began"
+        )
+    return at
+
+
 def _headers(topic: str, given: list[dict[str, Any] | None]) -> list[tuple[str, bytes | None]]:
     headers = [(one["key"], one["value"]) for one in given if one is not None]
     if len(headers) < len(given) or any(key is None for key, _ in headers):
@@ -374,15 +387,19 @@ def _serve(callbacks: Callable[[], object]) -> None:
         raise SinkError(f"the producer can't go on: {found.args[0].str()}") from None
 
 
-def _task_name() -> str:
+def _task_name(topic: str | None) -> str:
     """The same for each attempt at a task of a query or a job, and for no other.
 
-    A stream's query id and its task's number; a batch's stage and number: batches begin anew.
+    A stream's query id, the topic of its options, and its task's number. What tells writes of one
+    ``foreachBatch`` apart has to outlive the run: a batch that is replayed fences what the run
+    before left open. The stage is another then, and each batch would leave names with the brokers;
+    so writes to one topic at a time share theirs (docs/SPARK.md). A batch's stage and number:
+    batches begin anew.
     """
     context = TaskContext.get()
     if context is None:
         return uuid.uuid4().hex
     query = context.getLocalProperty("sql.streaming.queryId")
-    scope = query or f"batch-{context.stageId()}"
+    scope = f"{query}-{topic or ''}" if query else f"batch-{context.stageId()}"
     digest = hashlib.sha256(scope.encode()).hexdigest()[:12]
     return f"{digest}-{context.partitionId()}"

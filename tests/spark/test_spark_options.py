@@ -285,6 +285,56 @@ def test_a_property_that_would_be_ignored_is_refused(
     assert told in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        ("ackss", "is no producer's property: did you mean kafka.acks?"),
+        ("linger.sm", "did you mean kafka.linger.ms?"),
+        ("bootstrap.server", "did you mean kafka.bootstrap.servers?"),
+        ("zzz", "remove it"),
+        ("default.topic.config", "is no producer's property"),
+        ("max.request.size", "is refused: Java's name for it: set message.max.bytes instead"),
+        ("buffer.memory", "set queue.buffering.max.kbytes instead"),
+        ("max.block.ms", "librdkafka has no such limit: remove it"),
+        ("partitioner.class", "set partitioner instead"),
+        ("compression.zstd.level", "set compression.level instead"),
+        ("sasl.jaas.config", "set sasl.mechanisms, sasl.username and sasl.password instead"),
+        ("ssl.truststore.location", "and set ssl.ca.location"),
+        ("ssl.truststore.password", "remove it"),
+    ],
+)
+def test_what_is_no_producers_property_is_told_before_a_producer_is_made(
+    key: str, told: str
+) -> None:
+    with pytest.raises(OptionError) as raised:
+        sink_options(SINK | {f"kafka.{key}": "hunter2"})
+    assert raised.value.option == f"kafka.{key}"
+    assert told in str(raised.value)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_a_consumers_property_is_never_suggested_to_a_producer() -> None:
+    with pytest.raises(OptionError, match=r"kafka\.transactional\.id") as raised:
+        sink_options(SINK | {"kafka.transactional.ids": "t"})
+    assert "isolation.level" not in str(raised.value)
+    with pytest.raises(OptionError) as raised:
+        sink_options(SINK | {"kafka.fetch.max.byte": "1"})
+    assert "fetch.max.bytes" not in str(raised.value)
+
+
+def test_a_plugins_property_is_left_to_librdkafka() -> None:
+    plugin = {"kafka.plugin.library.paths": "monitoring", "kafka.monitoring.port": "1"}
+    assert "monitoring.port" in sink_options(SINK | plugin).kafka
+    with pytest.raises(OptionError, match=r"message\.max\.bytes"):
+        sink_options(SINK | plugin | {"kafka.max.request.size": "1"})
+
+
+def test_javas_producers_properties_are_told_where_something_is_read_too() -> None:
+    with pytest.raises(OptionError, match=r"set message\.max\.bytes instead") as raised:
+        stream_options(STREAM | {"kafka.max.request.size": "1"})
+    assert raised.value.option == "kafka.max.request.size"
+
+
 def test_a_static_member_is_classic_too() -> None:
     new = {"kafka.group.protocol": "consumer", "staticMembership": "true"}
     with pytest.raises(OptionError, match=r"option kafka\.group\.protocol: 'consumer'"):

@@ -5,11 +5,13 @@ import pickle
 import time
 import weakref
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from pyspark import TaskContext
 from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, StructType
 from spark_logs import read_log
 
@@ -73,7 +75,6 @@ def test_what_cant_be_written_is_told_before_a_task_starts(
     [
         ("kafka.acks", "maybe"),
         ("kafka.acks", "1"),  # the producers are idempotent
-        ("kafka.linger.sm", "5"),
         ("kafka.linger.ms", "long"),
     ],
 )
@@ -137,7 +138,7 @@ def test_the_sources_own_schema_is_the_only_one() -> None:
 @pytest.fixture
 def attempt(kafka: KafkaCluster, monkeypatch: pytest.MonkeyPatch) -> SinkOptions:
     """What each attempt at one task of a query has in common: its options, and its name."""
-    monkeypatch.setattr(sink, "_task_name", lambda: "query-0")
+    monkeypatch.setattr(sink, "_task_name", lambda _topic: "query-0")
     topic = f"atomic-{time.time_ns()}"
     kafka.create_topic(topic, partitions=1)
     return sink_options(
@@ -248,6 +249,28 @@ def sink_has_sent(options: SinkOptions, count: int) -> None:
         assert time.monotonic() < deadline, "the sink sends nothing"
 
 
+def test_a_name_is_the_same_when_a_batch_is_replayed_and_another_for_another_write(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Writes of one foreachBatch to several topics do not fence one another."""
+
+    def name(topic: str | None, *, query: str | None = "q", stage: int = 1) -> str:
+        context = SimpleNamespace(
+            getLocalProperty={"sql.streaming.queryId": query}.get,
+            stageId=lambda: stage,
+            partitionId=lambda: 7,
+        )
+        monkeypatch.setattr(TaskContext, "get", lambda: context)
+        return sink._task_name(topic)
+
+    assert name("a") == name("a", stage=2)
+    assert name(None) == name(None, stage=2)
+    names = {name("a"), name("b"), name(None), name("a", query="r"), name("a", query=None)}
+    names.add(name("a", query=None, stage=2))
+    assert len(names) == 6
+    assert all(one.endswith("-7") for one in names)
+
+
 # --- records that can't be written --------------------------------------------------------------
 
 
@@ -278,12 +301,16 @@ def test_a_partition_that_is_not_there_fails_the_task(embedded: EmbeddedKafka) -
 
 
 HEADERS = arrow_schema(headers=True).field("headers").type
+STAMP = pa.timestamp("ms", tz="UTC")
 
 
 @pytest.mark.parametrize(
     ("name", "given", "told"),
     [
         ("partition", pa.array([None, -1], pa.int32()), "has partition -1: make it null"),
+        ("timestamp", pa.array([None, 0], STAMP), r"row for a has timestamp 0 \(ms.* make it null"),
+        ("timestamp", pa.array([1, 999], pa.timestamp("us", "UTC")), "timestamp 0 "),
+        ("timestamp", pa.array([-1, None], STAMP), "timestamp -1 "),
         ("headers", pa.array([None, [{"key": None, "value": b"x"}]], HEADERS), "without a key"),
         ("headers", pa.array([None, [None]], HEADERS), "without a key"),
     ],
