@@ -24,6 +24,7 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 from prometheus_client import CollectorRegistry
 
 from kafka_coop.consumer import CoopConsumer
+from kafka_coop.testing.trial.copies import value_of
 from kafka_coop.testing.trial.journal import Journal, Kind
 
 Client: TypeAlias = Literal["ours", "confluent", "kafka-python", "java"]
@@ -166,6 +167,7 @@ class _Copier:
     def __init__(self, job: Job, consumer: Any) -> None:
         self._consumer = consumer
         self._output = job.output
+        self._name = job.name
         self._settings = {
             "bootstrap.servers": job.bootstrap,
             "transactional.id": f"{job.group}-{job.name}",
@@ -180,8 +182,8 @@ class _Copier:
             producer = self._ready()
             producer.begin_transaction()
             for message in records:
-                value = json.dumps([message.partition(), message.offset()])
-                producer.produce(self._output, value)
+                of = message.partition(), message.offset()
+                producer.produce(self._output, value_of(of, self._name))  # type: ignore[arg-type]  # known
             self._send_offsets(producer)
             _commit(producer)
         except KafkaException as error:

@@ -79,6 +79,7 @@ class Result:
         ends: Records produced, by partition.
         killed: When members were killed or ended by themselves, monotonic nanoseconds.
         committed: The group's offsets after all had closed; None: nobody looked.
+        not_once: What the output's log says of each record that was copied twice, or never.
         failed: Members that ended by themselves, and their last words.
         late: Records of a zombie but for those in hand, see `Verdict`.
         ownerless_too_long, silent_too_long: Waits longer than `liveness` allows.
@@ -94,6 +95,7 @@ class Result:
     copied: int | None = None
     copied_twice: int | None = None
     never_copied: int | None = None
+    not_once: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     processes: int = 0
     produced: int = 0

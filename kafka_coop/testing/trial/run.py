@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import heapq
-import json
 import random
 import signal
 import sys
@@ -34,6 +33,8 @@ from confluent_kafka import Consumer, TopicPartition
 from kafka_coop.testing.cluster import KafkaCluster, wait_until
 from kafka_coop.testing.local import LocalKafka
 from kafka_coop.testing.trial.assess import assess
+from kafka_coop.testing.trial.copies import PARTITIONS as OUTPUTS
+from kafka_coop.testing.trial.copies import explain, read_copies
 from kafka_coop.testing.trial.crew import Crew
 from kafka_coop.testing.trial.faults import FAULTS, Arena, Started, draw
 from kafka_coop.testing.trial.load import Load
@@ -80,7 +81,7 @@ def _carry_out(
     output = f"{topic}-out" if plan.transactions else ""
     kafka.create_topic(topic, partitions=plan.partitions, replication_factor=3)
     if output:
-        kafka.create_topic(output, partitions=3, replication_factor=3)
+        kafka.create_topic(output, partitions=OUTPUTS, replication_factor=3)
     config = {
         "session.timeout.ms": plan.session // timedelta(milliseconds=1),
         "topic.metadata.refresh.interval.ms": 1000,
@@ -246,27 +247,11 @@ def _until_read(arena: Arena, ends: Mapping[int, int]) -> None:
 def _compare(kafka: KafkaCluster, output: str, ends: Mapping[int, int], result: Result) -> None:
     """Exactly once, end to end: what read_committed sees is the input."""
     wanted = {(p, o) for p, end in ends.items() for o in range(end)}
-    seen: dict[tuple[int, int], int] = {}
-    settings = {
-        "bootstrap.servers": kafka.admin_servers,
-        "group.id": f"{output}-reader",
-        "isolation.level": "read_committed",
-        "enable.auto.commit": False,
-    }
-    with Consumer(settings) as reader:
-        reader.assign([TopicPartition(output, p, 0) for p in range(3)])
-        quiet_since = time.monotonic()
-        # Transactions of the killed are aborted after ten seconds; then a while of nothing new.
-        while time.monotonic() - quiet_since < (20 if seen.keys() >= wanted else 90):
-            for message in reader.consume(1000, 1.0):
-                if (value := message.value()) is None or message.error() is not None:
-                    continue
-                partition, offset = json.loads(value)
-                seen[partition, offset] = seen.get((partition, offset), 0) + 1
-                quiet_since = time.monotonic()
-    result.copied = sum(seen.values())
-    result.copied_twice = sum(times - 1 for times in seen.values())
-    result.never_copied = len(wanted - seen.keys())
+    found = read_copies(kafka.admin_servers, output, wanted)
+    once = {copy.of for copy in found}
+    result.copied, result.copied_twice = len(found), len(found) - len(once)
+    result.never_copied = len(wanted - once)
+    result.not_once = explain(kafka.admin_servers, output, wanted, found)
 
 
 def _committed(arena: Arena, ends: Mapping[int, int]) -> dict[int, int]:
