@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import confluent_kafka
@@ -77,6 +77,7 @@ class CoopConsumer(Closeable):
         assignors = None if assignors is None else tuple(assignors)
         self._log = logging.getLogger("kafka_coop")
         self._unusable: str | None = None
+        self._leaving = False
         self._topics: tuple[str, ...] = ()
         self._lock = TurnLock()
         try:
@@ -225,7 +226,8 @@ class CoopConsumer(Closeable):
 
         Raises:
             KafkaException: The membership failed in a way that the user must know of.
-            RuntimeError: The consumer is closed.
+            RuntimeError: The consumer is closed, was closed meanwhile, or this is called inside a
+                callback.
             Exception: Whatever a callback raised.
         """
         polling = self._polling
@@ -235,14 +237,17 @@ class CoopConsumer(Closeable):
             try:
                 with self._lock.raw:
                     message = self._fetcher.next(0)
-            except BaseException:  # a Ctrl-C at the lock's release: it is not the user's yet
+            except BaseException as ended:  # a Ctrl-C at the lock's release: not the user's yet
                 polling.put_back([] if message is None else [message])
+                polling.close_if_asked(ended)
                 raise
             if message is not None:
-                self._mailbox.last_poll = now
-                return message
+                if polling.close is None:
+                    self._mailbox.last_poll = now
+                    return message
+                polling.put_back([message])  # closed by a signal handler meanwhile
         self._require_usable()
-        self._require_outside_callbacks("poll() and consume()")
+        self._require_outside_polls()
         return polling.one(_seconds(timeout))
 
     def consume(self, num_messages: int = 1, timeout: float | None = -1) -> list[Message]:
@@ -258,19 +263,19 @@ class CoopConsumer(Closeable):
         if not 0 <= num_messages <= 1_000_000:  # noqa: PLR2004  # confluent's own limit
             raise ValueError(f"num_messages must be between 0 and 1000000 (1M), got {num_messages}")
         self._require_usable()
-        self._require_outside_callbacks("poll() and consume()")
+        self._require_outside_polls()
         return self._polling.many(num_messages, _seconds(timeout))
 
     def __iter__(self) -> Iterator[Message]:
-        """Yields messages until the consumer is drained, or closed by another thread.
+        """Yields messages until the consumer is drained, or closed by a thread or signal handler.
 
         Ends, too, with whatever `poll` raises.
         """
         while not self.drained:
             try:
                 message = self.poll(0.5)
-            except RuntimeError:
-                if self._polling.closing:
+            except RuntimeError as error:
+                if self._polling.closing and error.args == (CLOSED,):
                     return
                 raise
             if message is not None:
@@ -292,14 +297,16 @@ class CoopConsumer(Closeable):
         Args:
             message: Commits the offset after this record.
             offsets: Commits exactly these.
-            asynchronous: Return at once; ``on_commit`` of the configuration tells the end.
+            asynchronous: Return at once; ``on_commit`` of the configuration tells the end, that
+                there is nothing to commit (``_NO_OFFSET``) included.
 
         Returns:
             Synchronous: the partitions with their offsets and errors. Asynchronous: None.
 
         Raises:
             CommitFailedException: Synchronous: the partitions are not this consumer's any more.
-            KafkaException: ``_NO_OFFSET``: there is nothing to commit; or what the broker says.
+            KafkaException: Synchronous: ``_NO_OFFSET``: there is nothing to commit; or what the
+                broker says.
             TypeError: A message that is none.
             ValueError: Both ``message`` and ``offsets``.
         """
@@ -561,40 +568,60 @@ class CoopConsumer(Closeable):
 
         Calls on_revoke (or on_lost, where the group went on without us), commits what
         auto-commit is due to commit, and sends LeaveGroup (static members do not, unless they
-        drained). Wakes other threads' `poll`. A second call does nothing.
+        drained). Wakes other threads' `poll`. A second call does nothing, but for one after a
+        first that a Ctrl-C ended while it waited for another thread's poll.
+
+        Inside a poll of the same thread, that is in any callback or in a signal handler that
+        interrupts `poll` or `consume`, it returns at once, and that poll does all of this in the
+        end: it delivers nothing any more, and raises RuntimeError, as a closed consumer does, or
+        what a callback raised. A signal handler that interrupts another method of this consumer
+        may leave it to the next `poll`, `consume` or `close`.
 
         Args:
             drain: Hand over first, for so long at most, as `drain` does. What was delivered is
-                committed, callbacks run, but no record is delivered any more: a service that is
-                to go on until its partitions are taken calls `drain` and polls on.
+                committed, callbacks run, but no record is delivered any more, nor does the poll
+                inside which this is called end before: a service that is to go on until its
+                partitions are taken calls `drain` and polls on.
 
         Raises:
             ValueError: ``drain`` is negative.
             Exception: The first that a callback raised; the consumer is closed all the same.
         """
-        self._require_outside_callbacks("close()")
-        if self._unusable is not None or self._polling.closing:
+        if self._unusable is not None or self._leaving:
             return
         if drain is not None:
             self.drain(drain)
         self._polling.closing = True
         self._polling.disturb(for_good=True)
-        with self._polling.turn:
-            self._polling.thread = threading.get_ident()
-            try:
-                leaving = Closing(self._backend, self._handover, self._commits, self._log)
-                if drain is not None:
-                    with self._lock:
-                        self._fetcher.hold(True)  # noqa: FBT003  # its only argument
-                    leaving.hand_over(self._draining)
-                leaving.leave(commit_first=self._by_hand.active and self._config.auto_commit)
-            finally:
-                self._unusable = CLOSED
-                self._backend.stop(PATIENCE)
+        if self._is_inside:
+            self._polling.close = partial(self._leave, drain)
+        else:
+            self._leave(drain)
+
+    def _leave(self, drain: timedelta | None) -> None:
+        try:
+            self._polling.turn.take()
+            if self._unusable is None:  # nobody else has closed it since
+                self._leave_in_turn(drain)
+        finally:
+            self._polling.turn.give_back()
+
+    def _leave_in_turn(self, drain: timedelta | None) -> None:
+        self._leaving, self._polling.close = True, None
+        try:
+            leaving = Closing(self._backend, self._handover, self._commits, self._log)
+            if drain is not None:
                 with self._lock:
-                    self._fetcher.close()
-                self._metrics.close()
-                forks.forget(self)
+                    self._fetcher.hold(True)  # noqa: FBT003  # its only argument
+                leaving.hand_over(self._draining)
+            leaving.leave(commit_first=self._by_hand.active and self._config.auto_commit)
+        finally:
+            self._unusable = CLOSED
+            self._backend.stop(PATIENCE)
+            with self._lock:
+                self._fetcher.close()
+            self._metrics.close()
+            forks.forget(self)
 
     # --- small things ----------------------------------------------------------------------
 
@@ -609,9 +636,21 @@ class CoopConsumer(Closeable):
         if self._unusable is not None:
             raise RuntimeError(self._unusable)
 
-    def _require_outside_callbacks(self, what: str) -> None:
-        if self._handover.calling is not None and self._polling.thread == threading.get_ident():
-            raise RuntimeError(f"{what} can't be called inside a rebalance callback")
+    @property
+    def _is_inside(self) -> bool:
+        """Whether this thread is in a poll, in `close`, or in a method that moves what these do.
+
+        Callbacks and signal handlers find it so. To wait for their end would be to wait for
+        ourselves, and for other threads that wait for us.
+        """
+        return self._polling.turn.mine or self._lock.mine
+
+    def _require_outside_polls(self) -> None:
+        if self._is_inside:
+            raise RuntimeError(
+                "poll() and consume() can't be called inside a callback, nor by a signal handler "
+                "that interrupts a call of this consumer"
+            )
 
     def _snapshot(self) -> MemberSnapshot:
         if self._unusable is not None:

@@ -5,9 +5,9 @@
             message = consumer.poll(1.0)
             …
 
-A signal handler may run anywhere, inside `poll` too, where nothing can be closed; so it leaves a
-note only. The loop ends at its next turn, and ``with`` closes the consumer: callbacks run, what
-is due is committed, and the group is left at once.
+A signal handler may run anywhere, inside `poll` too, or between a record and what becomes of it;
+so it leaves a note only. The loop ends at its next turn, and ``with`` closes the consumer:
+callbacks run, what is due is committed, and the group is left at once.
 """
 
 from __future__ import annotations

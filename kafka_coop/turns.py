@@ -1,4 +1,8 @@
-"""A lock that a polling thread gives up between slices, if somebody waits for it."""
+"""Locks of a polling thread: one that it gives up between slices, and the right to poll at all.
+
+A signal handler, or a callback, may call anything in the middle of a call that holds them, and in
+the same thread. So each can tell whether it is this thread that holds it.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ class TurnLock:
 
     def __init__(self) -> None:
         self.raw = threading.RLock()
-        self._counting = threading.Lock()
+        self._counting = threading.RLock()  # a signal handler may count in between
         self._waiting = 0
 
     def __enter__(self) -> None:
@@ -59,7 +63,41 @@ class TurnLock:
         """After a successful `try_within`."""
         self.raw.release()
 
+    @property
+    def mine(self) -> bool:
+        """Whether this thread holds it."""
+        return _is_mine(self.raw)
+
     def take_turn(self) -> None:
         """Called without the lock: lets those who wait go first. Costs nothing if none does."""
         while self._waiting:
             time.sleep(_PAUSE)
+
+
+class Turn:
+    """The right to poll, or to close: one thread's at a time, until it gives it back.
+
+    Nobody takes it twice: who has it asks `mine` first. It is had from the moment on at which
+    the wait ends, so that a signal handler that runs then finds it so.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    @property
+    def mine(self) -> bool:
+        """Whether this thread has it."""
+        return _is_mine(self._lock)
+
+    def take(self, timeout: float = -1) -> bool:
+        """Waits for it, so many seconds; negative: without end. Returns whether it was had."""
+        return self._lock.acquire(timeout=timeout)
+
+    def give_back(self) -> None:
+        """Undoes `take`, if it was had: an exception may have come from there, or from the wait."""
+        if self.mine:
+            self._lock.release()
+
+
+def _is_mine(lock: threading.RLock) -> bool:
+    return lock._is_owned()  # type: ignore[attr-defined, no-any-return]  # noqa: SLF001  # as Condition

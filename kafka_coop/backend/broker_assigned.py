@@ -287,6 +287,8 @@ class BrokerAssignedBackend:
                 if not self._jobs:
                     return
                 future, work = self._jobs.popleft()
+            if not future.set_running_or_notify_cancel():
+                continue  # its caller has gone; from here on a job can't be cancelled
             try:
                 future.set_result(work())
             except BaseException as error:  # noqa: BLE001  # raised where the result is awaited

@@ -67,6 +67,11 @@ class Line:
         return self._users
 
     @property
+    def empty(self) -> bool:
+        """Whether nothing is left of it: no request, no connection, and none that still ends."""
+        return not (self._users or self._connection or self._opening or self._finishing)
+
+    @property
     def delay(self) -> float:
         """Seconds of backoff before a connection would be tried."""
         return 0.0 if self.live else self._backoff.delay(self._clock.now())

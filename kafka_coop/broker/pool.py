@@ -83,7 +83,7 @@ class Brokers:
         """Takes the cluster's brokers from its metadata.
 
         Connections to addresses that are no broker's any more are closed, those in use when
-        the next metadata finds them unused.
+        the next metadata finds them unused. The next after that forgets such an address.
         """
         self._nodes = {
             node_id: (node.host, node.port) for node_id, node in sorted(metadata.brokers.items())
@@ -225,10 +225,19 @@ class Brokers:
         return shuffled
 
     def _drop_strays(self) -> None:
+        """Closes what leads nowhere any more; what is left of nothing is forgotten.
+
+        Where brokers' addresses change with each restart, they would else add up.
+        """
         known = {*self._nodes.values(), *self._settings.bootstrap}
-        for (address, _), line in self._lines.items():
-            if address not in known and line.users == 0:
-                line.drop()
+        for key, line in tuple(self._lines.items()):
+            if key[0] in known or line.users:
+                continue
+            line.drop()
+            if line.empty:  # else `close` has to wait for it
+                del self._lines[key]
+        known.update(address for address, _ in self._lines)
+        self._backoffs = {a: b for a, b in self._backoffs.items() if a in known}
 
 
 def _none_answered(request: Request, failures: list[RequestFailedError]) -> RequestFailedError:

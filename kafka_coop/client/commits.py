@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, wait
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -32,7 +33,7 @@ from kafka_coop.offsets.commits import first_error
 from kafka_coop.partitions import PartitionResult, offsets_of, plain, with_offset, with_offsets
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import FetchedOffset, OffsetAndMetadata
-from kafka_coop.types import Partitions, TopicPartition
+from kafka_coop.types import NO_PARTITIONS, Partitions, TopicPartition
 
 T = TypeVar("T")
 
@@ -49,6 +50,18 @@ earlier if the coordinator can't be reached."""
 _ASYNC_TIMEOUT = timedelta(seconds=60)
 
 _LONGEST_QUERY = timedelta(hours=1)
+
+_NOTHING_NEW = "nothing to commit: no new offset since the last one"
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """An asynchronous commit that has still to be reported."""
+
+    offsets: _Offsets
+    future: _Pending
+    refusal: KafkaError | None = None
+    """Why nothing was sent."""
 
 
 class Commits:
@@ -73,7 +86,8 @@ class Commits:
         self._backend = backend
         self._on_commit: OnCommit | None = config.callbacks.on_commit
         self._log = logger
-        self._pending: deque[tuple[_Offsets, _Pending]] = deque()
+        self._pending: deque[_Asked] = deque()
+        self._auto: _Pending | None = None
         self._patience_ends = float("inf")
         interval = config.auto_commit_interval.total_seconds()
         self._interval = interval if config.auto_commit and interval else float("inf")
@@ -85,9 +99,12 @@ class Commits:
         """Commits, waits, and returns each partition with its offset and error.
 
         Raises:
-            KafkaException: Every partition failed, with the same error.
+            KafkaException: There is nothing to commit, or every partition failed, with the same
+                error.
         """
         wanted = self._wanted(message, offsets)
+        if not wanted:
+            raise coop_exception(LOCAL_NO_OFFSET, _NOTHING_NEW)
         timeout = self._config.connection.request_timeout
         results = self._result(self._backend.commit(wanted, timeout), timeout)
         self._note(wanted, results)
@@ -99,8 +116,16 @@ class Commits:
         return with_offsets(wanted)
 
     def commit_later(self, message: Message | None, offsets: list[Any] | None) -> None:
-        """Commits in the background; `settle` reports how it ended."""
-        self._begin(self._wanted(message, offsets))
+        """Commits in the background; `settle` reports how it ended.
+
+        That there is nothing to commit is reported too, as confluent's consumer does, and to
+        ``on_commit`` alone: whoever commits after each poll has asked for nothing wrong.
+        """
+        wanted = self._wanted(message, offsets)
+        if wanted:
+            self._begin(wanted)
+        else:
+            self._begin_nothing(self._ownership.owned if offsets is None else NO_PARTITIONS)
 
     def store(self, message: Message | None, offsets: list[Any] | None) -> None:
         """What the next commit without arguments is to take."""
@@ -139,13 +164,8 @@ class Commits:
                     raise coop_exception(
                         LOCAL_INVALID_ARG, f"{partition}: {one.offset} can't be committed"
                     )
-        else:
-            wanted = self._news(self._ownership.owned)
-        if not wanted:
-            raise coop_exception(
-                LOCAL_NO_OFFSET, "nothing to commit: no new offset since the last one"
-            )
-        return wanted
+            return wanted
+        return self._news(self._ownership.owned)
 
     def _result(self, future: Future[T], timeout: timedelta) -> T:
         """Waits for the membership, a little longer than it waits itself."""
@@ -164,14 +184,25 @@ class Commits:
     def attend(self, now: float) -> None:
         """Auto-commits if it is time to, and reports what has ended."""
         if now >= self.auto_commit_due:
-            # Positions of what earlier polls returned: the user has done with these.
             self.auto_commit_due = now + self._interval
-            self.commit_owned()
+            self._auto_commit()
         self.settle()
+
+    def _auto_commit(self) -> None:
+        """Begins one, unless the last is under way, which may take as long as an outage.
+
+        They are sent one by one: those of every interval since would go before the commit of
+        what is revoked next, and say nothing that it does not say. The next one has the newest.
+        """
+        if self._auto is None or self._auto.done():
+            # Positions of what earlier polls returned: the user has done with these.
+            news = self._news(self._ownership.owned)
+            self._auto = self._begin(news) if news else None
 
     def commit_owned(self) -> None:
         """Commits all there is to commit, in the background."""
-        self._begin(self._news(self._ownership.owned))
+        if news := self._news(self._ownership.owned):
+            self._begin(news)
 
     def settle(self) -> None:
         """Reports the commits that have ended, in the order they were asked for.
@@ -180,10 +211,10 @@ class Commits:
             Exception: The first that ``on_commit`` raised, once all are reported.
         """
         first: BaseException | None = None
-        while self._pending and self._pending[0][1].done():
-            offsets, future = self._pending.popleft()
+        while self._pending and self._pending[0].future.done():
+            asked = self._pending.popleft()
             try:
-                self._report(offsets, future.result())
+                self._report(asked.offsets, asked.future.result(), asked.refusal)
             except BaseException as error:  # noqa: BLE001  # Ctrl-C in a callback included
                 first = first or error
         if first is not None:
@@ -195,7 +226,7 @@ class Commits:
         What is committed from now on has the rest of this time, all in all.
         """
         self._patience_ends = time.monotonic() + within.total_seconds()
-        self._wait([future for _, future in self._pending])
+        self._wait([asked.future for asked in self._under_way()])
         self.settle()
 
     # --- before ownership ends ----------------------------------------------------------------
@@ -203,7 +234,11 @@ class Commits:
     def wait_for(self, partitions: Partitions) -> None:
         """Waits for what the owner has committed asynchronously."""
         self._wait(
-            [future for offsets, future in self._pending if any(p in partitions for p in offsets)]
+            [
+                asked.future
+                for asked in self._under_way()
+                if any(p in partitions for p in asked.offsets)
+            ]
         )
 
     def commit_before_release(self, partitions: Partitions) -> None:
@@ -230,9 +265,22 @@ class Commits:
                 return ownership.ledger.news(self._fetcher.positions(partitions))
             return ownership.ledger.news(ownership.ledger.stored(partitions))
 
-    def _begin(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
-        if offsets:
-            self._pending.append((offsets, self._backend.commit(offsets, _ASYNC_TIMEOUT)))
+    def _begin(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> _Pending:
+        future = self._backend.commit(offsets, _ASYNC_TIMEOUT)
+        self._pending.append(_Asked(offsets, future))
+        return future
+
+    def _begin_nothing(self, partitions: Partitions) -> None:
+        """Has `settle` report, in its turn, that there was nothing to commit of these."""
+        done: _Pending = Future()
+        done.set_result({})
+        refusal = kafka_error(LOCAL_NO_OFFSET, _NOTHING_NEW)
+        offsets = dict.fromkeys(partitions, OffsetAndMetadata(offset=OFFSET_INVALID))
+        self._pending.append(_Asked(offsets, done, refusal))
+
+    def _under_way(self) -> tuple[_Asked, ...]:
+        """A copy: other threads' commits join the line at any moment, signal handlers' too."""
+        return tuple(self._pending)
 
     def _wait(self, futures: Collection[_Pending]) -> None:
         wait(futures, timeout=self._patience().total_seconds())
@@ -248,12 +296,14 @@ class Commits:
         with ownership.lock:
             ownership.ledger.committed({p: o for p, o in done.items() if p in ownership.owned})
 
-    def _report(self, offsets: _Offsets, results: _Errors) -> None:
+    def _report(
+        self, offsets: _Offsets, results: _Errors, refusal: KafkaError | None = None
+    ) -> None:
         """Tells the ledger, and the user's ``on_commit``; without one, failures are logged."""
         self._note(offsets, results)
         worst = first_error(results)
         if self._on_commit is not None:
-            error = None if worst is ErrorCode.none else commit_error(worst)
+            error = refusal if worst is ErrorCode.none else commit_error(worst)
             self._on_commit(error, commit_results(offsets, results))
         elif worst is not ErrorCode.none:
             failed = sorted(p for p, e in results.items() if e is not ErrorCode.none)

@@ -6,7 +6,6 @@ mailbox is looked into. A slice of 20 ms in which nothing comes costs 70 µs of 
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from typing import TypeAlias
@@ -25,6 +24,7 @@ from kafka_coop.fetching.interface import Fetching
 from kafka_coop.fetching.native import partition_of, position_at
 from kafka_coop.metrics.polls import PollClock
 from kafka_coop.protocol.messages import OffsetAndMetadata
+from kafka_coop.turns import Turn
 from kafka_coop.types import TopicPartition
 
 CLOSED = "Consumer closed"
@@ -69,9 +69,10 @@ class Polling:
     """One consumer's polls. One thread at a time polls, others wait for their turn.
 
     Attributes:
-        turn: Held by the thread that polls, or closes.
-        thread: The thread that had the last turn.
+        turn: Of the thread that polls, or closes.
         closing: Nothing is delivered any more.
+        close: What a callback or a signal handler has asked of the poll in which it runs: to
+            close the consumer in the end. None: nobody has.
         calm_until: On `backend.clock`: until then, and while the mailbox is empty, there is
             nothing to do but to deliver records.
     """
@@ -89,9 +90,9 @@ class Polling:
         measuring: Measuring,
         draining: Draining,
     ) -> None:
-        self.turn = threading.Lock()
-        self.thread: int | None = None
+        self.turn = Turn()
         self.closing = False
+        self.close: Callable[[], None] | None = None
         self.calm_until = NEVER
         self._never_calm = False
         self._mailbox = mailbox
@@ -128,29 +129,52 @@ class Polling:
         return [] if message is None else [message]
 
     def _messages(self, n: int, timeout: float, take: _Take) -> list[Message]:
-        deadline = time.monotonic() + timeout
-        if not self.turn.acquire(timeout=-1 if timeout == FOREVER else max(timeout, 0)):
-            return []  # another thread polls: what comes is its to have
         got: list[Message] = []
         try:
-            self._in_turn(got, n, deadline, take)
-        except BaseException:
+            self._in_turn(got, n, timeout, take)
+        except BaseException as ended:
             self.put_back(got)
+            self.close_if_asked(ended)
             raise
         # Nothing is called from here on: at the end of a call a signal handler may raise, and
         # what was gathered would be neither the user's nor put back.
         return got
 
-    def _in_turn(self, got: list[Message], n: int, deadline: float, take: _Take) -> None:
+    def _in_turn(self, got: list[Message], n: int, timeout: float, take: _Take) -> None:
+        deadline = time.monotonic() + timeout
         try:
-            self.thread = threading.get_ident()
+            if not self.turn.take(-1 if timeout == FOREVER else max(timeout, 0)):
+                return  # another thread polls: what comes is its to have
+            self._timed(got, n, deadline, take)
+            if self.closing:  # since the last wait: what it brought would be delivered too late
+                raise RuntimeError(CLOSED)
+        finally:
+            self.turn.give_back()
+
+    def _timed(self, got: list[Message], n: int, deadline: float, take: _Take) -> None:
+        try:
             self.calm_until = NEVER
             self._times.entered(clock.now())
             self._gather(got, n, deadline, take)
         finally:
             self._times.left(clock.now())
             self.calm_until = self._calm_for_now()
-            self.turn.release()
+
+    def close_if_asked(self, ended: BaseException) -> None:
+        """The end of a poll inside which the consumer was closed; ``ended`` is what it raises.
+
+        Raises:
+            Exception: The first that a callback raised. Not where it would hide a SystemExit or
+                a Ctrl-C.
+        """
+        close, self.close = self.close, None
+        if close is None:
+            return
+        try:
+            close()
+        except Exception:
+            if isinstance(ended, Exception):
+                raise
 
     def _gather(self, got: list[Message], n: int, deadline: float, take: _Take) -> None:
         ownership = self._ownership

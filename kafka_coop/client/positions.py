@@ -14,7 +14,7 @@ from kafka_coop.fetching.interface import Fetching
 from kafka_coop.metrics.scrape import MemberSnapshot, PartitionProgress
 from kafka_coop.partitions import offsets_of, plain, with_offsets
 from kafka_coop.protocol.messages import OffsetAndMetadata
-from kafka_coop.types import Partitions, TopicPartition
+from kafka_coop.types import NO_GENERATION, Partitions, TopicPartition
 
 
 class Positions:
@@ -63,7 +63,9 @@ class Positions:
         if not self._ownership.lock.try_within(0.1):
             return MemberSnapshot()
         progress = {}
+        generation = NO_GENERATION
         try:
+            generation = backend.metadata().generation  # it may take the lock, too: not after
             for of, at in self._fetcher.positions(self._ownership.owned).items():
                 native = confluent_kafka.TopicPartition(of.topic, of.partition)
                 end = -1
@@ -75,6 +77,5 @@ class Positions:
             progress.clear()  # closed meanwhile
         finally:
             self._ownership.lock.release()
-        generation = backend.metadata().generation
         stable = generation >= 0 and not backend.mailbox.expecting
         return MemberSnapshot(generation=generation, stable=stable, progress=progress)

@@ -269,6 +269,24 @@ async def test_connections_to_brokers_that_are_no_more_are_closed() -> None:
 
 
 @on_loop
+async def test_addresses_that_are_no_more_do_not_add_up() -> None:
+    """Brokers in containers come back with others, and a member may live for years."""
+    async with FakeBroker() as stays, pool(stays) as it:
+        for _ in range(5):
+            async with FakeBroker() as gone:
+                it.learn(metadata(gone.node, stays.node))
+                await beat(it, gone)
+                it.learn(metadata(stays.node))
+                for line in it._lines.values():
+                    if line._finishing:
+                        await asyncio.wait(line._finishing)
+                it.learn(metadata(stays.node))
+        assert {address for address, _ in it._lines} <= {stays.address}
+        assert it._backoffs.keys() <= {stays.address}
+        await beat(it, stays)
+
+
+@on_loop
 async def test_idle_connections_are_closed_and_made_again() -> None:
     left = asyncio.Event()
 

@@ -117,6 +117,7 @@ WRONG: dict[str, Callable[[Any], object]] = {
     "times of numbers": lambda c: c.offsets_for_times([1]),
     "store with automatic storing": lambda c: c.store_offsets(offsets=THERE),
     "commit without offsets": lambda c: c.commit(asynchronous=False),
+    "commit without offsets later": lambda c: c.commit(),
 }
 
 

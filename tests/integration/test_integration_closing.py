@@ -303,7 +303,8 @@ def test_from_another_thread_it_wakes_a_blocked_poll(
         member.subscribe(topic)
         shared(topic, 1, member)
     raised: list[BaseException] = []
-    polling = member.consumer._polling.turn
+    mailbox = member.consumer._mailbox
+    before = mailbox.last_poll
 
     def poll() -> None:
         try:
@@ -313,7 +314,7 @@ def test_from_another_thread_it_wakes_a_blocked_poll(
 
     thread = threading.Thread(target=poll)
     thread.start()
-    until(polling.locked)
+    until(lambda: mailbox.last_poll > before)
     with promptly():
         member.consumer.close()
     thread.join(PATIENCE)

@@ -1,0 +1,111 @@
+"""KIP-848's jobs: commits and queries that wait for their turn with librdkafka."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+
+from kafka_coop.backend.broker_assigned import BrokerAssignedBackend
+from kafka_coop.backend.futures import result_within
+from kafka_coop.backend.interface import Observer
+from kafka_coop.config import parse
+from kafka_coop.errors import RequestTimedOutError
+from kafka_coop.fetching.group_fetcher import GroupFetcher, Told
+from kafka_coop.protocol.error_codes import ErrorCode
+from kafka_coop.protocol.messages import OffsetAndMetadata
+from kafka_coop.turns import TurnLock
+from kafka_coop.types import GroupMetadata, MemberId, Partitions, TopicPartition
+
+PATIENCE = timedelta(seconds=30)
+THERE = TopicPartition("t", 0)
+ALL = Partitions.of([THERE])
+
+
+class Librdkafka:
+    """Stands in for `GroupFetcher`: it takes every commit.
+
+    Attributes:
+        committed_: The offsets, in order.
+    """
+
+    def __init__(self) -> None:
+        self.committed_: list[int] = []
+        self.assigned: Told
+        self.revoked: Told
+
+    def subscribe(self, _: list[str], *, assigned: Told, revoked: Told, lost: Told) -> None:
+        del lost
+        self.assigned, self.revoked = assigned, revoked
+
+    def identity(self) -> GroupMetadata:
+        return GroupMetadata(group_id="g", member_id=MemberId("m"))
+
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[Any, ErrorCode]:
+        self.committed_ += [at.offset for at in offsets.values()]
+        return dict.fromkeys(offsets, ErrorCode.none)
+
+
+class Group:
+    """A member, and the lock under which a poll of its user's would be inside librdkafka.
+
+    Attributes:
+        attended: How often the mailbox was seen to.
+    """
+
+    def __init__(self) -> None:
+        self.librdkafka = Librdkafka()
+        self.lock = TurnLock()
+        self.attended = 0
+        self.backend = BrokerAssignedBackend(
+            parse(
+                {"bootstrap.servers": "127.0.0.1:9", "group.id": "g", "group.protocol": "consumer"}
+            ),
+            cast(GroupFetcher, self.librdkafka),
+            lock=self.lock,
+            observer=Observer(),
+            logger=logging.getLogger("kafka_coop"),
+        )
+        self.backend.start(self._attend)
+        self.backend.subscribe(("t",), ())
+
+    def _attend(self) -> None:
+        self.attended += 1
+
+    def commit(self, offset: int, within: timedelta = PATIENCE) -> Mapping[Any, ErrorCode]:
+        offsets = {THERE: OffsetAndMetadata(offset=offset)}
+        return result_within(self.backend.commit(offsets, within), within)
+
+    def commit_in_vain(self, offset: int) -> None:
+        """Gives up while the poll goes on."""
+        with pytest.raises(RequestTimedOutError):
+            self.commit(offset, within=timedelta(0))
+
+
+@pytest.fixture
+def group() -> Iterator[Group]:
+    made = Group()
+    yield made
+    made.backend.stop(PATIENCE)
+
+
+def test_who_gives_up_on_a_commit_does_not_stop_those_to_come(group: Group) -> None:
+    with group.lock:
+        group.commit_in_vain(1)
+    assert group.commit(2) == {THERE: ErrorCode.none}
+    assert group.commit(3) == {THERE: ErrorCode.none}
+    assert group.librdkafka.committed_ == [2, 3], "nobody waits for the first any more"
+
+
+def test_a_commit_given_up_does_not_keep_the_user_from_hearing_of_a_rebalance(
+    group: Group,
+) -> None:
+    with group.lock:
+        group.librdkafka.assigned(ALL)
+        group.commit_in_vain(1)
+        group.librdkafka.revoked(ALL)
+    assert group.attended == 2
+    assert group.librdkafka.committed_ == []

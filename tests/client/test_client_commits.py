@@ -1,0 +1,181 @@
+"""What is under way, who joins it meanwhile, and how nothing is reported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
+from prometheus_client import CollectorRegistry
+
+from kafka_coop import CoopConsumer
+from kafka_coop.client.commits import Commits
+from kafka_coop.protocol.error_codes import ErrorCode
+from kafka_coop.protocol.messages import OffsetAndMetadata
+from kafka_coop.types import Partitions
+from kafka_coop.types import TopicPartition as Partition
+
+CONFIG: dict[str, Any] = {"bootstrap.servers": "127.0.0.1:9", "group.id": "g", "log_level": 0}
+THERE = Partition("t", 0)
+ALL = Partitions.of([THERE])
+
+
+class Coordinator:
+    """Stands in for `Backend.commit`; answers when told to.
+
+    Attributes:
+        asked: The offset of each commit, in order.
+        away: It answers nothing by itself.
+    """
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self.away = True
+        self._waiting: list[Future[dict[Partition, ErrorCode]]] = []
+
+    def commit(
+        self, offsets: Mapping[Partition, OffsetAndMetadata], _: timedelta
+    ) -> Future[dict[Partition, ErrorCode]]:
+        self.asked += [at.offset for at in offsets.values()]
+        self._waiting.append(Future())
+        if not self.away:
+            self.answer()
+        return self._waiting[-1]
+
+    def answer(self) -> None:
+        for future in self._waiting:
+            if not future.done():
+                future.set_result({THERE: ErrorCode.none})
+
+
+@pytest.fixture
+def coordinator() -> Coordinator:
+    return Coordinator()
+
+
+@pytest.fixture
+def consumer(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> Iterator[CoopConsumer]:
+    """It owns a partition, by hand, of which offset 5 is to be committed."""
+    with CoopConsumer(CONFIG, registry=CollectorRegistry()) as made:
+        monkeypatch.setattr(made._backend, "commit", coordinator.commit)
+        made.assign([TopicPartition("t", 0, 5)])
+        yield made
+        coordinator.away = False
+        coordinator.answer()
+
+
+# --- the periodic one ----------------------------------------------------------------------
+
+
+def auto_commit(commits: Commits) -> None:
+    commits.attend(commits.auto_commit_due)
+
+
+def test_auto_commits_do_not_pile_up_while_the_coordinator_is_away(
+    consumer: CoopConsumer, coordinator: Coordinator
+) -> None:
+    commits = consumer._commits
+    auto_commit(commits)
+    consumer.seek(TopicPartition("t", 0, 7))
+    for _ in range(300):
+        auto_commit(commits)
+    assert coordinator.asked == [5]
+    coordinator.answer()
+    auto_commit(commits)
+    assert coordinator.asked == [5, 7], "the next one takes the newest"
+    auto_commit(commits)
+    assert coordinator.asked == [5, 7]
+
+
+def test_the_commit_of_what_is_revoked_waits_for_no_auto_commits_end(
+    consumer: CoopConsumer, coordinator: Coordinator
+) -> None:
+    """Its place in the line is behind that one's, and it has the newest positions."""
+    auto_commit(consumer._commits)
+    consumer.seek(TopicPartition("t", 0, 9))
+    coordinator.away = False
+    consumer._commits.commit_before_release(ALL)
+    assert coordinator.asked == [5, 9]
+
+
+def test_closing_commits_the_newest_beside_an_auto_commit(
+    consumer: CoopConsumer, coordinator: Coordinator
+) -> None:
+    auto_commit(consumer._commits)
+    consumer.seek(TopicPartition("t", 0, 9))
+    coordinator.away = False
+    consumer.close()
+    assert coordinator.asked == [5, 9]
+
+
+# --- while it is looked through ------------------------------------------------------------
+
+
+class Nosy(Partitions):
+    """Another thread's commit begins whenever it is asked what it holds."""
+
+    __slots__ = ("commits",)
+    commits: Commits
+
+    def __contains__(self, of: object) -> bool:
+        self.commits.commit_later(None, [TopicPartition("t", 0, 6)])
+        return super().__contains__(of)
+
+
+def test_what_others_commit_while_revoked_ones_are_waited_for(
+    consumer: CoopConsumer, coordinator: Coordinator
+) -> None:
+    coordinator.away = False
+    for offset in (1, 2):
+        consumer.commit(offsets=[TopicPartition("t", 0, offset)])
+    nosy = Nosy({"t": [0]})
+    nosy.commits = consumer._commits
+    consumer._commits.wait_for(nosy)
+    assert coordinator.asked == [1, 2, 6, 6]
+
+
+# --- nothing to commit ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("made", [CoopConsumer, Consumer], ids=["ours", "confluent's"])
+def test_nothing_to_commit_is_reported_as_confluents_reports_it(made: Any) -> None:
+    told: list[tuple[KafkaError, list[TopicPartition]]] = []
+    config = {
+        **CONFIG,
+        "enable.auto.offset.store": False,
+        "on_commit": lambda error, partitions: told.append((error, partitions)),
+    }
+    consumer = made(config, **({"registry": CollectorRegistry()} if made is CoopConsumer else {}))
+    try:
+        consumer.assign([TopicPartition("t", 0, 5)])
+        assert consumer.commit() is None
+        assert consumer.commit(offsets=[]) is None
+        assert not told, "reports come inside poll"
+        for _ in range(100):
+            consumer.poll(0.05)
+            if len(told) == 2:
+                break
+        assert [error.code() for error, _ in told] == [KafkaError._NO_OFFSET] * 2
+        partitions = [[(p.topic, p.partition, p.offset) for p in ps] for _, ps in told]
+        assert partitions == [[("t", 0, OFFSET_INVALID)], []]
+        asked: list[dict[str, Any]] = [{}, {"offsets": []}]
+        for nothing in asked:
+            with pytest.raises(KafkaException) as raised:
+                consumer.commit(asynchronous=False, **nothing)
+            assert raised.value.args[0].code() == KafkaError._NO_OFFSET
+    finally:
+        consumer.close()
+    assert len(told) == 2
+
+
+def test_without_on_commit_nobody_is_told_of_nothing(
+    consumer: CoopConsumer, coordinator: Coordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer.unassign()
+    assert consumer.commit() is None
+    consumer.poll(0)
+    assert not coordinator.asked
+    assert not caplog.records

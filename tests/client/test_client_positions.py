@@ -1,0 +1,27 @@
+"""A scrape of the metrics waits for nobody's callback."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from kafka_coop import CoopConsumer
+from kafka_coop.types import GroupMetadata
+
+CONFIG: dict[str, Any] = {"bootstrap.servers": "127.0.0.1:9", "group.id": "g", "log_level": 0}
+
+
+def test_who_a_member_is_is_asked_while_the_lock_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """KIP-848's membership takes the lock for it, and would wait for whoever took it in between."""
+    held: list[bool] = []
+    with CoopConsumer(CONFIG, registry=CollectorRegistry()) as consumer:
+
+        def metadata() -> GroupMetadata:
+            held.append(consumer._lock.raw._is_owned())  # type: ignore[attr-defined]
+            return GroupMetadata(group_id="g")
+
+        monkeypatch.setattr(consumer._backend, "metadata", metadata)
+        consumer.health()
+        assert held == [True]
