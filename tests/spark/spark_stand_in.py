@@ -320,7 +320,8 @@ class Query:
         start = log.offsets[log.committed - 1] if log.committed else {}
         asked = now()
         tasks: list[RangeTask] = self._call("tasks", start, end)
-        if (again := self._call("tasks", start, end)) != tasks:  # as for a query's other branches
+        again: list[RangeTask] = self._call("tasks", start, end)  # for the query's other branch
+        if [task.parts for task in again] != [task.parts for task in tasks]:
             self.failure = f"branches of one batch read {tasks} and {again}"
             raise QueryDiedError
         asked, planned = when or (asked, now())
