@@ -193,7 +193,11 @@ class CoopConsumer(Closeable):
             self._backend.unsubscribe()
 
     def unsubscribe(self) -> None:
-        """Leaves the group. on_revoke comes with the next `poll` or with `close`."""
+        """Leaves the group. on_revoke comes with the next `poll` or with `close`.
+
+        Nothing is auto-committed for it, as in Java's client (confluent's does): commit before, or
+        in on_revoke.
+        """
         self._require_usable()
         self._topics = ()
         if self._by_hand.active:
@@ -567,9 +571,10 @@ class CoopConsumer(Closeable):
         """Gives everything up and leaves the group at once.
 
         Calls on_revoke (or on_lost, where the group went on without us), commits what
-        auto-commit is due to commit, and sends LeaveGroup (static members do not, unless they
-        drained). Wakes other threads' `poll`. A second call does nothing, but for one after a
-        first that a Ctrl-C ended while it waited for another thread's poll.
+        auto-commit is due to commit (not after `unsubscribe`), and sends LeaveGroup (static
+        members do not, unless they drained). Wakes other threads' `poll`. A second call does
+        nothing, but for one after a first that a Ctrl-C ended while it waited for another
+        thread's poll.
 
         Inside a poll of the same thread, that is in any callback or in a signal handler that
         interrupts `poll` or `consume`, it returns at once, and that poll does all of this in the

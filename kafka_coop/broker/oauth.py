@@ -127,11 +127,13 @@ def callback_tokens(callback: OauthCallback, config: str) -> TokenSource:
     def fetch() -> Token:
         try:
             answer = callback(config)
-        except BaseException as error:  # SystemExit too: it must not end the client's loop
-            # Its text is not repeated: HTTP libraries put URLs with secrets into theirs.
+        except BaseException as error:  # noqa: BLE001  # SystemExit too: the client's loop goes on
+            # Neither its text nor its traceback is passed on: HTTP libraries put URLs with secrets
+            # into theirs, and whoever logs our exception would log its cause along with it.
             raise AuthenticationFailedError(
-                f"oauth_cb raised {type(error).__name__}; see the cause"
-            ) from error
+                f"oauth_cb raised {type(error).__name__}; its text, which may hold secrets, is not "
+                "shown: have oauth_cb log what may be seen of it"
+            ) from None
         return _token_of(answer)
 
     return fetch

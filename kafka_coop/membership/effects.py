@@ -197,6 +197,9 @@ class IdentityChanged:
 
     ``commits_open`` is False while the group is between two generations: a commit sent then
     would be answered REBALANCE_IN_PROGRESS, so it waits for the round's end.
+
+    A member id without a generation is one that the coordinator gave, and waits for: commits are
+    judged as they are without it, and whoever outlives this process can leave in its name.
     """
 
     metadata: GroupMetadata

@@ -407,7 +407,9 @@ class Joining(MemberCore):
                 self.member_id = answer.member_id
                 self._leave_for_unjoined()
                 self._wish(f"need to re-join with the given member-id: {self.member_id}", now)
-                return ()
+                # The coordinator waits for this id from now on, whatever becomes of us: who is to
+                # leave in our name must know it before the JoinGroup that may be parked for long.
+                return (IdentityChanged(metadata=self.metadata, commits_open=False),)
             case Reaction.RETRY:
                 self._leave_for_unjoined()
                 self._wish(reason, now)

@@ -49,11 +49,23 @@ class StrategyChoice:
                 " prefers: some member does not list it, or more of them prefer the other. It"
                 " changes when the last of them is restarted with the new setting"
             )
-        if not record.cooperative and self._cooperative.get(chosen or "", False):
-            eager = sorted(name for name, own in self._cooperative.items() if not own)
+        if record.cooperative:
+            return None
+        if self._cooperative.get(chosen or "", False):
             return (
                 f"group {group!r} runs on {chosen!r}, yet this member gives everything up in each"
-                f" rebalance, for it also lists {', '.join(eager)}: once all members list"
-                f" {chosen!r}, restart them with it alone"
+                f" rebalance, for it also lists {', '.join(self._names(cooperative=False))}: once"
+                f" all members list {chosen!r}, restart them with it alone"
+            )
+        if better := self._names(cooperative=True):
+            # Java's own default is such a list: what it waits for is the second rolling bounce.
+            return (
+                f"group {group!r} runs on {chosen!r}, which stops all partitions in each"
+                f" rebalance, for this member lists it before {', '.join(better)}: list"
+                f" {better[0]!r} first, and once all members list it, restart them with it alone"
             )
         return None
+
+    def _names(self, *, cooperative: bool) -> list[str]:
+        """Of this member's strategies, most preferred first."""
+        return [name for name, own in self._cooperative.items() if own is cooperative]

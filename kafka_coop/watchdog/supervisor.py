@@ -9,6 +9,7 @@ import pickle
 import signal
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import IO
 
@@ -28,10 +29,16 @@ from kafka_coop.watchdog.ward import Ward
 
 _REASON = "the process of this consumer has died"
 
-_ATTEMPTS = 5
 _TIMEOUT = timedelta(seconds=3)
-_BETWEEN = 0.1
-"""Seconds between two attempts."""
+"""For one request."""
+
+_PATIENCE = 60.0
+"""Seconds. A session is 45 unless set otherwise, and a failover may take half a minute: the
+controller has to miss the broker, and its successor to load the group, whose members all begin
+their sessions anew then. Who was dropped meanwhile is not known there, which ends it sooner."""
+
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
+"""Seconds between two attempts: a coordinator that only moved is back at once."""
 
 _AGAIN = (
     ErrorCode.not_coordinator,
@@ -83,37 +90,48 @@ def _wait_for_the_end_of(parent: int) -> None:
         look = min(2 * look, _LONGEST_LOOK)
 
 
-async def leave(ward: Ward, settings: ConnectionSettings) -> None:
+async def leave(
+    ward: Ward,
+    settings: ConnectionSettings,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
     """Sends LeaveGroup for a member that can't any more.
 
     A member that the group has dropped meanwhile is not known there: it does no harm.
     """
     brokers = Brokers(settings)
+    gives_up_at, pause = clock() + _PATIENCE, _SHORTEST_PAUSE
     node = ward.coordinator
+    try:
+        while (failure := await _attempt(brokers, ward, node)) and clock() < gives_up_at:
+            node = None  # to be found anew
+            await sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+    finally:
+        await brokers.close()
+    if failure:
+        _say(ward, failure)
+
+
+async def _attempt(brokers: Brokers, ward: Ward, node: Node | None) -> str | None:
+    """Why another attempt may do better; None where there is nothing more to say."""
     request = LeaveGroup(
         group_id=ward.group_id,
         member_id=MemberId(ward.member_id),
         instance_id=None,
         reason=_REASON,
     )
-    failure = "no coordinator was found"
     try:
-        for _ in range(_ATTEMPTS):
-            try:
-                node = node or await _coordinator(brokers, ward.group_id)
-                if node is not None:
-                    answer = await brokers.request_node(node, request, timeout=_TIMEOUT)
-                    assert isinstance(answer, GroupLeft)
-                    if answer.error not in _AGAIN:
-                        return
-                    failure = answer.error.name.upper()
-            except RequestFailedError as error:
-                failure = str(error)
-            node = None
-            await asyncio.sleep(_BETWEEN)
-    finally:
-        await brokers.close()
-    _say(ward, failure)
+        node = node or await _coordinator(brokers, ward.group_id)
+        if node is None:
+            return "no coordinator was found"
+        answer = await brokers.request_node(node, request, timeout=_TIMEOUT)
+    except RequestFailedError as error:
+        return str(error)
+    assert isinstance(answer, GroupLeft)
+    return answer.error.name.upper() if answer.error in _AGAIN else None
 
 
 async def _coordinator(brokers: Brokers, group_id: str) -> Node | None:

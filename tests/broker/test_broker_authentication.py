@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import traceback
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -198,7 +199,7 @@ async def test_a_callback_that_raises_fails_the_connection() -> None:
         error = await refusal(broker, sasl("OAUTHBEARER", oauth_cb=callback))
         assert isinstance(error, AuthenticationFailedError)
         assert "oauth_cb raised RuntimeError" in str(error)
-        assert isinstance(error.__cause__, RuntimeError)
+        assert "hush" not in "".join(traceback.format_exception(error))
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,7 @@ for _ in range(20):
     producer.abort_transaction(30)
 """
 """Its user hears nothing of what became of its membership while it was stopped: it does not poll.
-librdkafka's own thread does, in one of the intervals of a heartbeat that twenty transactions take."""
+librdkafka's own thread does, within the heartbeats' intervals that twenty transactions take."""
 
 
 @on_the_newest_too

@@ -142,6 +142,30 @@ def test_a_killed_members_partitions_are_taken_at_once(kafka: KafkaCluster) -> N
 
 
 @pytest.mark.kafka
+def test_a_member_killed_in_its_first_join_does_not_stay_in_the_round(kafka: KafkaCluster) -> None:
+    """The coordinator waits for the id that it gave, whether its JoinGroup is answered or not."""
+    topic, group = unique("t"), unique("g")
+    kafka.create_topic(topic, partitions=2)
+    eager: dict[str, Any] = {
+        "session_timeout_ms": SESSION,
+        "partition_assignment_strategy": "range",
+    }
+    here = Member(kafka, group, topic, **eager)
+    with members(here):
+        shared(topic, 2, here)
+        child = Child(kafka, group, topic, coop_watchdog=True, **eager)
+        try:
+            # Nobody polls here, nothing is given up, and the newcomer's JoinGroup is parked.
+            until(lambda: in_group(kafka, here) == 2, within=2 * PATIENCE)
+            child.send(signal.SIGKILL)
+            until(lambda: in_group(kafka, here) == 1)
+            shared(topic, 2, here)
+        finally:
+            child.process.kill()
+            child.end()
+
+
+@pytest.mark.kafka
 def test_a_stopped_member_is_not_a_dead_one(kafka: KafkaCluster) -> None:
     with pair(kafka) as (child, here, topic):
         here.subscribe(topic)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -15,7 +16,7 @@ from kafka_coop.membership.pulse import FOLLOW_UP_INTERVAL
 from kafka_coop.membership.states import State
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.marks import AssignmentMarks, SubscriptionMarks, split_marks
-from kafka_coop.types import NO_GENERATION, Generation, Partitions
+from kafka_coop.types import NO_GENERATION, Generation, GroupMetadata, MemberId, Partitions
 
 NOTHING = Partitions()
 T01 = partitions("t", 0, 1)
@@ -397,6 +398,7 @@ def test_close_after_the_lease_ran_out_loses_what_another_may_own_by_now() -> No
 
 
 def test_unsubscribe_revokes_without_a_commit_and_can_subscribe_again() -> None:
+    """As Java's does; librdkafka's commits, too."""
     box = stable()
     box.handle(ev.Unsubscribe())
     assert box.actions() == [ef.CallRevoked(partitions=T01), ef.Release(partitions=T01)]
@@ -445,6 +447,38 @@ def test_an_id_that_is_on_its_way_is_waited_for_and_left_with() -> None:
     assert not box.sent(ef.SendLeave)
     box.answer_join(ErrorCode.member_id_required, member_id="late")
     assert box.last(ef.SendLeave).request.member_id == "late"
+
+
+def joining_for_the_first_time() -> MemberBox:
+    box = MemberBox.fresh()
+    box.subscribe("t")
+    box.find()
+    return box
+
+
+def joining_once_more() -> MemberBox:
+    """The group has dropped it."""
+    box = stable()
+    box.beat(ErrorCode.unknown_member_id)
+    box.do_steps()
+    return box
+
+
+@pytest.mark.parametrize("box_of", [joining_for_the_first_time, joining_once_more])
+def test_an_id_is_told_of_before_the_join_that_may_be_parked_with_it(
+    box_of: Callable[[], MemberBox],
+) -> None:
+    """Were this process killed meanwhile, nobody could leave for a member that nobody knows."""
+    box = box_of()
+    assert box.stands(State.JOINING)
+    vouched = box.member.vouched
+    told, join = box.answer_join(ErrorCode.member_id_required, member_id="given")
+    assert told == ef.IdentityChanged(
+        metadata=GroupMetadata(group_id="group", member_id=MemberId("given")), commits_open=False
+    )
+    assert isinstance(join, ef.SendJoin)
+    assert join.request.member_id == "given"
+    assert box.member.vouched == vouched, "no generation, and nothing that a producer may send with"
 
 
 # --- polls ---------------------------------------------------------------------------------

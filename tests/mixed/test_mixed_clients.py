@@ -22,7 +22,7 @@ pytestmark = [
     without_kafka_python,
 ]
 
-MOST_GENERATIONS = 8
+MOST_GENERATIONS = 4
 """A change of the roster is at most a round, a follow-up, and one of either for a late comer."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
@@ -104,7 +105,8 @@ def everything_said(one: Member, caplog: pytest.LogCaptureFixture) -> str:
             caplog.text,
             repr(one.consumer),
             repr(vars(one.consumer)),
-            *(repr(e) + str(e) for e in one.raised),
+            *(repr(e) for e in one.raised),
+            *("".join(traceback.format_exception(e)) for e in one.raised),
             *(str(m.error()) for m in one.errors),
             generate_latest(one.registry).decode(),
         ]
@@ -124,6 +126,8 @@ def test_each_mechanism_logs_in_again_before_its_time_is_up(
 
 
 TOKEN_LIFE = 10.0
+OURS = "kafka_coop-oauth"
+"""The thread in which the membership asks for its tokens."""
 
 
 def test_both_parts_ask_the_callback_for_tokens_again_and_again(
@@ -146,7 +150,7 @@ def test_both_parts_ask_the_callback_for_tokens_again_and_again(
         "oauth_cb": oauth_cb,
     }
     logs_in_again(guarded, {**tls(), **security}, oidc, caplog)
-    ours = askers.count("kafka_coop-oauth")
+    ours = askers.count(OURS)
     assert ours >= 2, askers
     assert len(askers) - ours >= 2, askers
 
@@ -196,6 +200,26 @@ def test_a_wrong_secret_is_named_and_not_shown(
             until(lambda: bool(one.raised), one)
             assert code(one.raised[0]) == KafkaError._AUTHENTICATION
             assert wrong not in everything_said(one, caplog)
+
+
+def test_what_a_callback_raises_is_named_and_its_text_not_shown(
+    guarded: LocalKafka, oidc: Provider, caplog: pytest.LogCaptureFixture
+) -> None:
+    """HTTP libraries put URLs with secrets into theirs."""
+
+    def oauth_cb(_: str) -> tuple[str, float]:
+        if threading.current_thread().name != OURS:
+            return oidc.token("reader"), time.time() + oidc.life  # librdkafka waits for its first
+        raise RuntimeError(f"GET {oidc.url}/token?client_secret={CLIENT_SECRET}")
+
+    with caplog.at_level(logging.DEBUG):
+        one = member(guarded, {**tls(), "sasl.mechanism": "OAUTHBEARER", "oauth_cb": oauth_cb})
+        with members(one):
+            until(lambda: bool(one.raised), one)
+            assert code(one.raised[0]) == KafkaError._AUTHENTICATION
+            said = everything_said(one, caplog)
+    assert "oauth_cb raised RuntimeError" in said
+    assert CLIENT_SECRET not in said
 
 
 def test_a_group_that_one_may_not_join(guarded: LocalKafka, oidc: Provider) -> None:
