@@ -77,7 +77,7 @@ def test_a_transaction_that_hangs_ends_its_process() -> None:
         consumer = SimpleNamespace(
             assignment=list, position=list, consumer_group_metadata=bytes
         )
-        member._Copier(job, consumer)._send_offsets(Stuck())
+        member._Copier(job, consumer, journal=None)._send_offsets(Stuck())
     """)
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False

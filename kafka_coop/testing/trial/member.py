@@ -106,7 +106,7 @@ class _Librdkafka:
             self._consumer = Consumer({**config, "enable.auto.offset.store": False})
         else:
             self._consumer = CoopConsumer(config, registry=CollectorRegistry())
-        self._copier = _Copier(job, self._consumer) if job.output else None
+        self._copier = _Copier(job, self._consumer, journal) if job.output else None
         self._consumer.subscribe(
             [job.topic],
             on_assign=self._told("A"),
@@ -164,8 +164,9 @@ class _Librdkafka:
 class _Copier:
     """Consume, transform, produce: records and offsets in one transaction (KIP-447)."""
 
-    def __init__(self, job: Job, consumer: Any) -> None:
+    def __init__(self, job: Job, consumer: Any, journal: Journal) -> None:
         self._consumer = consumer
+        self._journal = journal
         self._output = job.output
         self._name = job.name
         self._settings = {
@@ -187,6 +188,12 @@ class _Copier:
             self._send_offsets(producer)
             _commit(producer)
         except KafkaException as error:
+            first, last = records[0], records[-1]
+            self._journal.note(
+                "E",
+                f"{first.partition()}:{first.offset()} to {last.partition()}:{last.offset()} are "
+                f"not copied: {error}",
+            )
             self._recover(error)
             return False
         return True
