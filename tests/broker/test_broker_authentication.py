@@ -504,7 +504,7 @@ async def test_a_renewal_that_hangs_is_limited() -> None:
     async with FakeBroker(script) as broker:
         limited = settings(
             sasl=SaslSettings(mechanism="PLAIN", username="alice", password=PASSWORD),
-            connect_timeout=timedelta(milliseconds=100),
+            connect_timeout=timedelta(seconds=1),
         )
         connection = await Connection.open(*broker.address, limited, clock=clock)
         clock.time = 150
