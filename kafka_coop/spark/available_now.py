@@ -77,15 +77,14 @@ def wait_for_group(
         names = names_of(ours)
         raise MembershipError(
             f"{names} can't be read up to where the logs ended when the run began: for {patience} "
-            "they could not be claimed, or their ends not be had"
-            + (f" (last error: {member.last_error})" if member.last_error else "")
-            + ": are the brokers in kafka.bootstrap.servers reachable?"
+            f"they could not be claimed, or their ends not be had{member.last_error_in_words}: are "
+            "the brokers in kafka.bootstrap.servers reachable?"
         )
     if unknown:
         raise MembershipError(
             f"what was read of {names_of(unknown)} could not be committed for {patience}"
-            + (f" (last error: {member.last_error})" if member.last_error else "")
-            + ": the checkpoint knows of it, and the group's other members would read it again. "
+            f"{member.last_error_in_words}: the checkpoint knows of it, and the group's other "
+            "members would read it again. "
             "Are the brokers in kafka.bootstrap.servers reachable? Then start the query again"
         )
     _LOG.warning(

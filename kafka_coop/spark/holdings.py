@@ -108,7 +108,6 @@ class Holdings:
         self._known: dict[TopicPartition, Known] = {}
         self._reading: dict[TopicPartition, Range] = {}
         self._orphans: dict[TopicPartition, Range] = {}
-        self._begun: Mapping[TopicPartition, Range] = {}
         self._ends_at: str | None = None
 
     # --- what the checkpoint says ----------------------------------------------------------
@@ -242,11 +241,10 @@ class Holdings:
     @property
     def begun(self) -> Mapping[TopicPartition, Range]:
         """What the batch under way was begun with, whatever has been lost since."""
-        return self._begun
+        return self._reading | self._orphans
 
     def begin(self, end: Mapping[str, Any], ranges: Mapping[TopicPartition, Range]) -> None:
         """A batch that ends at ``end`` is about to read these."""
-        self._begun = dict(ranges)
         self._reading = dict(ranges)
         self._ends_at = canonical(end)
 
@@ -277,7 +275,6 @@ class Holdings:
 
     def forget(self) -> None:
         """The batch under way was never run."""
-        self._begun = {}
         self._reading = {}
         self._orphans = {}
         self._ends_at = None

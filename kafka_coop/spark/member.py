@@ -133,10 +133,9 @@ class Member:
             self.raise_failure()
             if not self.is_settled:
                 raise MembershipError(
-                    f"{self._waited_for} in {patience}"
-                    + (f" (last error: {self._last_error})" if self._last_error else "")
-                    + ": are the brokers in kafka.bootstrap.servers reachable, and does another "
-                    "member hold up the group? Option assignmentTimeout says how long to wait"
+                    f"{self._waited_for} in {patience}{self.last_error_in_words}: are the "
+                    "brokers in kafka.bootstrap.servers reachable, and does another member hold "
+                    "up the group? Option assignmentTimeout says how long to wait"
                 )
 
     @property
@@ -225,6 +224,11 @@ class Member:
     def last_error(self) -> str | None:
         """What the group or the brokers said last that may pass."""
         return self._last_error
+
+    @property
+    def last_error_in_words(self) -> str:
+        """`last_error` in parentheses, to be put into a sentence; empty where there is none."""
+        return f" (last error: {self._last_error})" if self._last_error else ""
 
     @property
     def last_rebalance(self) -> timedelta:

@@ -356,24 +356,25 @@ class Session:
         if not moved:
             return
         its, replays = Rendezvous(self._id), self._options.horizon is not None
-        moving = (
-            f"{names_of(moved)} moved between this query and other members of the group "
-            f"{self._options.group!r}, and the query"
-        )
         if its.is_stateful() and not replays:
-            raise MembershipError(
-                f"{moving} keeps state, which stays in its checkpoint: results would be wrong. "
-                "Give the query a group of its own; or, if it joins or removes duplicates and does "
-                "not aggregate, set replayHorizon to the time that its state reaches back, with a "
+            why = (
+                "keeps state, which stays in its checkpoint: results would be wrong. Give the "
+                "query a group of its own; or, if it joins or removes duplicates and does not "
+                "aggregate, set replayHorizon to the time that its state reaches back, with a "
                 "sink that is idempotent (docs/SPARK.md)"
             )
-        if its.is_aggregating() and replays:
-            raise MembershipError(
-                f"{moving} aggregates: what replayHorizon has it read again, it counts twice where "
-                "the partition was here before, and in part where a window began before the "
-                "horizon. Give the query a group of its own, or aggregate what its sink has "
-                "(docs/SPARK.md)"
+        elif its.is_aggregating() and replays:
+            why = (
+                "aggregates: what replayHorizon has it read again, it counts twice where the "
+                "partition was here before, and in part where a window began before the horizon. "
+                "Give the query a group of its own, or aggregate what its sink has (docs/SPARK.md)"
             )
+        else:
+            return
+        raise MembershipError(
+            f"{names_of(moved)} moved between this query and other members of the group "
+            f"{self._options.group!r}, and the query {why}"
+        )
 
     def _refuse_deleted_topics(self, member: Member) -> None:
         """Partitions went: to others, or with their topic, which leaves no log to tell of it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any
@@ -90,24 +90,19 @@ def test_auto_commits_do_not_pile_up_while_the_coordinator_is_away(
     assert coordinator.asked == [5, 7]
 
 
-def test_the_commit_of_what_is_revoked_waits_for_no_auto_commits_end(
-    consumer: CoopConsumer, coordinator: Coordinator
+@pytest.mark.parametrize(
+    "gives_up",
+    [lambda consumer: consumer._commits.commit_before_release(ALL), CoopConsumer.close],
+    ids=["revoked", "closed"],
+)
+def test_the_commit_of_what_is_given_up_waits_for_no_auto_commits_end(
+    consumer: CoopConsumer, coordinator: Coordinator, gives_up: Callable[[CoopConsumer], None]
 ) -> None:
     """Its place in the line is behind that one's, and it has the newest positions."""
     auto_commit(consumer._commits)
     consumer.seek(TopicPartition("t", 0, 9))
     coordinator.away = False
-    consumer._commits.commit_before_release(ALL)
-    assert coordinator.asked == [5, 9]
-
-
-def test_closing_commits_the_newest_beside_an_auto_commit(
-    consumer: CoopConsumer, coordinator: Coordinator
-) -> None:
-    auto_commit(consumer._commits)
-    consumer.seek(TopicPartition("t", 0, 9))
-    coordinator.away = False
-    consumer.close()
+    gives_up(consumer)
     assert coordinator.asked == [5, 9]
 
 

@@ -237,8 +237,9 @@ def test_the_record_that_was_on_its_way_is_the_successors(
         assert successor.offsets == {(topic, 0): [*range(read, 10)]}
 
 
-def test_inside_another_method_it_is_left_to_the_next_poll(
-    embedded: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("then", ["poll", "close"])
+def test_inside_another_method_it_is_left_to_the_next_poll_or_close(
+    embedded: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch, then: str
 ) -> None:
     """That method holds what a thread that polls may wait for."""
     member = joined(embedded)
@@ -246,20 +247,11 @@ def test_inside_another_method_it_is_left_to_the_next_poll(
     with on_signal(consumer.close), signal_inside(monkeypatch, "list_topics"):
         assert consumer.list_topics(timeout=10).topics
     assert member.count("revoked") == 0
-    with pytest.raises(RuntimeError, match="Consumer closed"):
-        consumer.poll(0)
-    assert member.count("revoked") == 1
-    assert is_closed(consumer)
-
-
-def test_inside_another_method_it_is_left_to_the_next_close(
-    embedded: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    member = joined(embedded)
-    consumer = member.consumer
-    with on_signal(consumer.close), signal_inside(monkeypatch, "list_topics"):
-        assert consumer.list_topics(timeout=10).topics
-    consumer.close()
+    if then == "poll":
+        with pytest.raises(RuntimeError, match="Consumer closed"):
+            consumer.poll(0)
+    else:
+        consumer.close()
     assert member.count("revoked") == 1
     assert is_closed(consumer)
 

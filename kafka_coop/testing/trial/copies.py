@@ -6,6 +6,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -42,12 +43,12 @@ def value_of(of: Record, by: str) -> str:
     return json.dumps([*of, by])
 
 
-def read_copies(servers: str, output: str, wanted: Collection[Record]) -> list[Copy]:
+def read_copies(servers: str, output: str, wanted: AbstractSet[Record]) -> list[Copy]:
     """What readers of committed records see, when no more comes."""
     seen: set[Record] = set()
 
     def patience() -> float:
-        return _QUIET if seen >= {*wanted} else _DOUBTFUL
+        return _QUIET if seen >= wanted else _DOUBTFUL
 
     found = []
     for copy in _read(servers, output, "read_committed", patience):
