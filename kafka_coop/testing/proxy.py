@@ -22,6 +22,9 @@ from kafka_coop.closeable import Closeable
 _CHUNK: Final = 1 << 14
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 _ZERO: Final = timedelta(0)
+_API_KEY: Final = struct.Struct(">4xh")
+"""A request's second field, behind its length."""
+_PATIENCE: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +70,7 @@ class Proxy(Closeable):
         self._links: set[_Link] = set()
         self._visits: set[asyncio.Task[None]] = set()
         self._cutting = 0
+        self._awaited: list[Straggler] = []
         self._loop = asyncio.new_event_loop()
         self._listener = socket.create_server(("127.0.0.1", listen), backlog=128)
         self.port: Final[int] = self._listener.getsockname()[1]
@@ -96,6 +100,19 @@ class Proxy(Closeable):
     def reset(self) -> None:
         """Cuts all connections with a TCP reset, as a router or a crashed kernel does."""
         self._call(self._cut_all)
+
+    def hold_back(self, api_key: int) -> Straggler:
+        """The next request of a kind waits until it is released; all others pass.
+
+        Its connection waits with it. Who sent it may give up and send it anew over another: then
+        it arrives twice, and the first after the second, as on a network that is slow for once.
+
+        Args:
+            api_key: Which; of requests that TCP delivers together the first is looked at.
+        """
+        straggler = Straggler(api_key, self._call)
+        self._call(lambda: self._awaited.append(straggler))
+        return straggler
 
     def cut_mid_frame(self, connections: int = 1) -> None:
         """Cuts the next connections that carry an answer, halfway through a chunk of it."""
@@ -186,17 +203,33 @@ class Proxy(Closeable):
     ) -> None:
         with contextlib.suppress(OSError):
             while chunk := await source.read(_CHUNK):
-                await self._hold_back(len(chunk))
+                await self._weathered(len(chunk))
                 if answers and self._cutting > 0:
                     self._cutting -= 1
                     sink.write(chunk[: max(1, len(chunk) // 2)])
                     await sink.drain()
                     break
+                if answers:
+                    link.answered.set()
+                if not answers and (straggler := self._straggler(chunk)) is not None:
+                    await straggler.arrive(sink, chunk, link.answered)
+                    continue
                 sink.write(chunk)
                 await sink.drain()
+        link.answered.set()  # it will not be any more
         link.end()
 
-    async def _hold_back(self, size: int) -> None:
+    def _straggler(self, chunk: bytes) -> Straggler | None:
+        """Whether that is the beginning of a request that is to wait; the one that it is."""
+        if not self._awaited or len(chunk) < _API_KEY.size:
+            return None
+        (key,) = _API_KEY.unpack_from(chunk)
+        found = next((s for s in self._awaited if s.api_key == key), None)
+        if found is not None:
+            self._awaited.remove(found)
+        return found
+
+    async def _weathered(self, size: int) -> None:
         while self._weather.silent:
             await self._changed.wait()
         weather = self._weather
@@ -209,11 +242,54 @@ class Proxy(Closeable):
             await asyncio.sleep(wait.total_seconds())
 
 
+class Straggler:
+    """A request that is late: `Proxy.hold_back`. Its methods may be called from any thread."""
+
+    def __init__(self, api_key: int, call: Callable[[Callable[[], object]], None]) -> None:
+        self.api_key: Final = api_key
+        self._call = call
+        self._held = threading.Event()
+        self._released = asyncio.Event()
+        self._over = threading.Event()
+
+    def wait_until_held(self) -> None:
+        """Returns once it is here.
+
+        Raises:
+            TimeoutError: Nobody has sent such a request for a minute.
+        """
+        if not self._held.wait(_PATIENCE):
+            raise TimeoutError(f"no request {self.api_key} has come")
+
+    def release(self) -> None:
+        """Lets it go on, whether its sender still waits or not; returns when it is answered.
+
+        Raises:
+            TimeoutError: It was not, for a minute, nor was its connection closed.
+        """
+        self._call(self._released.set)
+        if not self._over.wait(_PATIENCE):
+            raise TimeoutError(f"the late request {self.api_key} was not answered")
+
+    async def arrive(
+        self, sink: asyncio.StreamWriter, request: bytes, answered: asyncio.Event
+    ) -> None:
+        """Called in the proxy's loop when it is here; returns when it is answered."""
+        self._held.set()
+        await self._released.wait()
+        answered.clear()
+        sink.write(request)
+        await sink.drain()
+        await answered.wait()
+        self._over.set()
+
+
 class _Link:
     """Both halves of one connection."""
 
     def __init__(self, near: asyncio.StreamWriter, far: asyncio.StreamWriter) -> None:
         self._both = (near, far)
+        self.answered = asyncio.Event()
 
     def end(self) -> None:
         """In order: what was written is still sent."""

@@ -223,13 +223,18 @@ class _Copier:
         return self._producer
 
     def _recover(self, error: KafkaException) -> None:
-        """Aborts, or fences what is in doubt; then on from the committed offsets."""
+        """Rolls back, or learns what became of it; then on from the committed offsets.
+
+        By a new producer, whatever failed: it settles the old one's last transaction one way or
+        the other, and fences what is late of it. Proxies that fall silent hold back the requests
+        of those who have long given up, and pass them on when healed
+        (`test_integration_late_offsets`).
+        """
         try:
             if self._producer is not None and error.args[0].txn_requires_abort():
                 self._producer.abort_transaction(_TRANSACTION_SECONDS)
-            else:
-                self._producer = None  # fatal, or its outcome unknown
-                self._ready()  # settles the old one's last transaction, one way or the other
+            self._producer = None
+            self._ready()
             owned = self._consumer.assignment()
             for where in self._consumer.committed(owned, timeout=_TRANSACTION_SECONDS):
                 offset = max(where.offset, 0)  # nothing committed yet: from the first record
