@@ -55,9 +55,15 @@ class BlockingStep:
 
     step_id: int
     gives_up: GivingUp
+    offered_at: float
     adopts: Assignment | None = None
     """What is adopted once it is done, for the step between Sync and STABLE."""
     withdrawing: bool = False
+    others_wait: bool = False
+    """The group is in its next round meanwhile."""
+    outlived: bool = False
+    """It was offered in a round that we did not let the next one wait for. What it gives up is
+    ours until it is done, and is claimed as such."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,12 +188,12 @@ class MemberCore:
         self._steps += 1
         return (OfferStep(step=Step(step_id=self._steps, actions=actions)),), self._steps
 
-    def _offer_blocking(self, giving: GivingUp) -> tuple[Effects, BlockingStep]:
+    def _offer_blocking(self, giving: GivingUp, now: float) -> tuple[Effects, BlockingStep]:
         """Hands the user's thread a step that must be done before the next JoinGroup."""
         assert self._blocking is None, "two blocking steps"
         self._steps += 1
         step = Step(step_id=self._steps, actions=giving.actions, blocking=True)
-        self._blocking = BlockingStep(step_id=step.step_id, gives_up=giving)
+        self._blocking = BlockingStep(step_id=step.step_id, gives_up=giving, offered_at=now)
         if self._round is not None:
             self._round.gave_up(giving)
         return (OfferStep(step=step),), self._blocking

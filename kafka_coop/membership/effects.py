@@ -88,7 +88,8 @@ class Step:
     """Work for the user's thread, answered by StepDone (or StepWithdrawn, if not begun).
 
     Steps are carried out in the order offered. The machine waits for a *blocking* one (what
-    is given up must be gone before this member joins again) and never has two of them out.
+    is given up must be gone before this member joins again, or is claimed once more, where that
+    takes long: `kafka_coop.membership.joining`) and never has two of them out.
     It does not wait for the others: what was gained is owned from the Sync on, and a user who
     polls late must not hold up the next round of the whole group. A blocking step without
     actions asks only that the user polls.

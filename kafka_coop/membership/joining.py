@@ -8,13 +8,14 @@ from datetime import timedelta
 from kafka_coop.errors import AssignorFailedError, Failure, MalformedDataError, RequestFailedError
 from kafka_coop.membership import events as ev
 from kafka_coop.membership.backoff import backoff
-from kafka_coop.membership.core import Effects, Joined, MemberCore
+from kafka_coop.membership.core import BlockingStep, Effects, Joined, MemberCore
 from kafka_coop.membership.effects import (
     IdentityChanged,
     PrefetchOffsets,
     RunAssignor,
     SendJoin,
     SendSync,
+    WithdrawStep,
 )
 from kafka_coop.membership.failures import failure_of_code, failure_of_exception
 from kafka_coop.membership.interest import subscription_bytes
@@ -43,6 +44,9 @@ _METADATA_FRESH_ENOUGH = 1.0
 
 _REASON_LIMIT = 255
 
+_PATIENCE_WITH_A_STEP = 0.2
+"""Seconds for which the others wait for our user to give up what a round took."""
+
 
 class Joining(MemberCore):
     """The part of a member that joins."""
@@ -55,11 +59,11 @@ class Joining(MemberCore):
             if now < self._retry_at:
                 return ()
             self._retry_at = None
-        if self._blocking is not None:
+        if self._blocking is not None and not self._may_outlive(self._blocking):
             return ()
         if self.generation == NO_GENERATION and (self.owned or self._must_poll):
             self._enter(State.PREPARING)
-            return self._offer_blocking(self._losing())[0]
+            return self._offer_blocking(self._losing(), now)[0]
         if self._halted_by is not None or self._discovery.node is None:
             return ()
         if self._interest.patterns and not self._watch.everything_known(
@@ -70,8 +74,56 @@ class Joining(MemberCore):
             self._prepared = True
             if (giving := self._preparation()).actions:
                 self._enter(State.PREPARING)
-                return self._offer_blocking(giving)[0]
+                return self._offer_blocking(giving, now)[0]
         return self._join(now)
+
+    # --- a user who takes long to give up ----------------------------------------------------
+    #
+    # on_revoke may wait for a batch of half a minute, or the user may not poll for so long. A
+    # JoinGroup that waited for that would keep the whole group in its next round, and what others
+    # have given up by then without an owner. KIP-429 has no need of it: what we claim is withheld
+    # from its next owner, round after round, until we have given it up and join again. The price
+    # is that further round, so a callback of ordinary length is waited for.
+
+    def _outlive_at(self) -> float | None:
+        """When to join the others, the step still out; None: not before it is done."""
+        out = self._blocking
+        if out is None or not out.others_wait or self.state is not State.ADOPTING:
+            return None
+        return out.offered_at + _PATIENCE_WITH_A_STEP if self._may_outlive(out) else None
+
+    def _may_outlive(self, out: BlockingStep) -> bool:
+        """Whether the next JoinGroup may go out before this step is done.
+
+        What is lost is not ours to claim; what was claimed with a generation before the latest may
+        not have been withheld for us; and what the user no longer wants goes before a join.
+        """
+        if out.withdrawing or out.gives_up.lost or self._pulse.forfeited:
+            return False
+        claimed = self.state is State.ADOPTING and self.applied == self.generation - 1
+        return (claimed or out.outlived) and not self._preparation().actions
+
+    def _outlive(self, now: float) -> Effects:
+        """On to the next round, as the owner of what the step gives up and of what we keep.
+
+        With this generation, of which we apply what we keep: with the one before it our claims
+        would be older than those of the others, and there are leaders that give away what is (Java
+        before KAFKA-14639). Nobody else can claim it, for this generation's plan has withheld it
+        for us. What the plan has added was never begun with, and is claimed by nobody.
+
+        Where the user has not begun with the step, it is taken back: the next plan may differ.
+        """
+        out, ended = self._blocking, self._begin_round(now)
+        assert out is not None
+        out.outlived, out.others_wait, out.adopts = True, False, None
+        ended.assigned = NO_PARTITIONS
+        self._round, self._joined = None, None
+        self.applied = self.generation
+        self._enter(State.UNJOINED)
+        self._prepared = False
+        self._retries = 0
+        self._begin_round(now)
+        return (self._announcement(ended, now), WithdrawStep(step_id=out.step_id))
 
     def _preparation(self) -> GivingUp:
         if self.generation == NO_GENERATION:
@@ -97,6 +149,7 @@ class Joining(MemberCore):
         self._enter(State.JOINING)
         current = self._begin_round(now)
         current.attempts += 1
+        current.claimed = self.owned
         current.first_join_at = current.first_join_at or now
         self._awaited = self._new_token()
         self._rejoin = None
@@ -320,9 +373,11 @@ class Joining(MemberCore):
     def _complete(
         self, assignment: Assignment, marks: AssignmentMarks | None, now: float
     ) -> Effects:
-        """Gives up what went to others, first; then adopts the rest."""
+        """The round is over; what it gave us, and what it took."""
         assigned = assignment.partitions
-        kept = NO_PARTITIONS if self._pulse.forfeited else assigned & self.owned
+        out = self._blocking
+        going = out.gives_up.released if out is not None else NO_PARTITIONS
+        kept = NO_PARTITIONS if self._pulse.forfeited else assigned & (self.owned - going)
         added = assigned - kept
         current = self._begin_round(now)
         current.kept, current.assigned = kept, added
@@ -330,26 +385,48 @@ class Joining(MemberCore):
         self._pulse.suggest(marks.heartbeat_interval if marks is not None else None)
         self._adopt_matches(assigned)
         opened: Effects = (IdentityChanged(metadata=self.metadata, commits_open=True),)
-        if added:
-            opened += (PrefetchOffsets(partitions=added, generation=self.generation),)
+        if added - going:  # the rest is about to be committed
+            opened += (PrefetchOffsets(partitions=added - going, generation=self.generation),)
+        if current.follow_up and not self._gives_up(assigned, now):
+            self._pulse.announce(now)
+        return opened + self._make_way(assignment, now)
+
+    def _look_up_what_came_back(self, out: BlockingStep) -> Effects:
+        """Of what a step has given up and committed by now, while the next round gave it to us."""
+        if not out.outlived or out.adopts is None:
+            return ()
+        back = out.gives_up.released & out.adopts.partitions
+        return (PrefetchOffsets(partitions=back, generation=self.generation),) if back else ()
+
+    def _gives_up(self, assigned: Partitions, now: float) -> bool:
+        """Whether others wait for what we claimed: we must join again without it."""
+        return self._pulse.forfeited or bool(self._begin_round(now).claimed - assigned)
+
+    def _make_way(self, assignment: Assignment, now: float) -> Effects:
+        """Gives up what went to others, first; then adopts the rest."""
+        out = self._blocking
+        if out is not None:  # a step that has outlived its round comes first
+            self._enter(State.ADOPTING)
+            out.adopts = assignment
+            return ()
+        forfeited = self._pulse.forfeited
+        kept = NO_PARTITIONS if forfeited else assignment.partitions & self.owned
         if kept == self.owned:
-            if current.follow_up:
-                self._pulse.announce(now)
-            return opened + self._adopt(assignment, now)
+            return self._adopt(assignment, now)
         self._enter(State.ADOPTING)
-        if self._pulse.forfeited:
+        if forfeited:
             giving = self._losing()
         else:
             giving = revoke(self.owned - kept, auto_commit=self.settings.auto_commit)
-        offered, out = self._offer_blocking(giving)
+        offered, out = self._offer_blocking(giving, now)
         out.adopts = assignment
-        return opened + offered
+        return offered
 
     def _adopt(self, assignment: Assignment, now: float) -> Effects:
         """Ownership changes. What was revoked is gone by now; what was added begins."""
         assigned = assignment.partitions
         added = assigned - self.owned
-        gave_up = self.state is State.ADOPTING
+        gave_up = self._gives_up(assigned, now)
         self._enter(State.STABLE)
         self.owned, self.applied = assigned, self.generation
         self.vouched = self.metadata

@@ -92,7 +92,7 @@ class Leaving(MemberCore):
                 closed = (IdentityChanged(metadata=self.metadata, commits_open=False),)
                 giving = self._losing()
             if giving.actions:
-                return closed + self._offer_blocking(giving)[0]
+                return closed + self._offer_blocking(giving, now)[0]
         if self._leave_by is None:
             self._leave_by = now + _PATIENCE.total_seconds()
         return self._send_leave(now)

@@ -60,7 +60,7 @@ class Member(Joining, Leaving):
         if self._waits_for_poll():
             times.append(self._poll_deadline())
         if self.state in MEMBER:
-            times += (self._round_ends_by, self._lingers_until)
+            times += (self._round_ends_by, self._lingers_until, self._outlive_at())
         if self.state in MEMBER or self._needs_coordinator_to_leave():
             times.append(self._discovery.deadline())
         if self.state is State.LEAVING and self._blocking is None:
@@ -82,6 +82,9 @@ class Member(Joining, Leaving):
             return self._begin_leaving(now) + self._advance_leaving(now)
         found = self._discovery.ensure(now)
         lingers = self._lingers(now)
+        outlive_at = self._outlive_at()
+        if outlive_at is not None and now >= outlive_at:
+            found += self._outlive(now)
         if self.state is State.STABLE and self._rejoin is not None and not lingers:
             self._enter(State.UNJOINED)
             self._prepared = False
@@ -208,7 +211,7 @@ class Member(Joining, Leaving):
             self._prepared = True
             self._enter(State.UNJOINED)
         elif self.state is State.ADOPTING and out.adopts is not None:
-            return effects + self._adopt(out.adopts, now)
+            return effects + self._look_up_what_came_back(out) + self._make_way(out.adopts, now)
         return effects
 
     def _finish_round(self, event: ev.StepDone, now: float) -> Effects:
@@ -264,6 +267,8 @@ class Member(Joining, Leaving):
             case Reaction.REJOIN:
                 if self.state in (State.STABLE, State.ADOPTING):
                     self._pulse.told()
+                    if self._blocking is not None:
+                        self._blocking.others_wait = True
                     self._wish("group is already rebalancing", now)
                 return ()
             case Reaction.RESET_GENERATION if self.state is State.JOINING:

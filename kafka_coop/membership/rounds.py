@@ -20,6 +20,9 @@ class Round:
     reason: str
     sent_reason: str = ""
     """What the next JoinGroup says (KIP-800): the latest cause, where ``reason`` is the first."""
+    claimed: Partitions = NO_PARTITIONS
+    """What the last JoinGroup said that we own. The plan withholds from others what of it is not
+    to be ours any more."""
     attempts: int = 0
     first_join_at: float | None = None
     joined_at: float | None = None

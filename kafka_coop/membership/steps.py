@@ -1,7 +1,8 @@
 """What the user's thread is told to do, and in which order: the contract of KIP-429.
 
-on_revoke returns, then its commit is done or given up, then ownership ends; a member joins
-again only after that. on_lost says that ownership has ended already: nothing is committed.
+on_revoke returns, then its commit is done or given up, then ownership ends; a member that joins
+before that claims what it has still to give up. on_lost says that ownership has ended already:
+nothing is committed.
 """
 
 from __future__ import annotations

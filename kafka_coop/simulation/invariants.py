@@ -113,6 +113,9 @@ class _Record:
 
     Attributes:
         granted, granted_in: The last assignment it accepted, and the generation that came with.
+        claimed: What its last JoinGroup said that it owns.
+        withheld: Of these, what the plan did not give it: its own until it has given it up, which
+            may be when the next round is long under way.
         offered: The assignment in the answer that it is being given.
         resubscribed: Its subscription has changed since ``granted``.
         joined_with: The protocols of its last JoinGroup.
@@ -131,6 +134,8 @@ class _Record:
     standing: Standing
     granted: Partitions = NO_PARTITIONS
     granted_in: Generation = NO_GENERATION
+    claimed: Partitions = NO_PARTITIONS
+    withheld: Partitions = NO_PARTITIONS
     offered: Partitions | None = None
     resubscribed: bool = False
     joined_with: tuple[tuple[str, bytes], ...] = ()
@@ -242,6 +247,7 @@ class Watcher:
                 if metadata.generation == NO_GENERATION:
                     record.unsubscribing &= process.member.state in MEMBER
                     record.revoked_in.clear()  # a static member may come back to a generation
+                    record.claimed = record.withheld = NO_PARTITIONS
                 if commits_open and record.offered is not None:
                     self._grant(process, record, record.offered, metadata.generation)
             case _:
@@ -257,6 +263,7 @@ class Watcher:
         """It takes the assignment that it was answered with."""
         record.standing.given_an_assignment()
         record.granted, record.granted_in = given, generation
+        record.withheld = record.claimed - given
         record.resubscribed = False
         if process.world.trace is not None:
             self._tell(process, f"is given {briefly(given)}")
@@ -292,9 +299,11 @@ class Watcher:
         if process.dialect is None and drains != record.draining:
             says = "does not say" if record.draining else "says"
             raise InvariantViolated("D", f"{process.name} {says} that it drains")
-        if said.owned - record.granted:
-            more = briefly(said.owned - record.granted)
-            raise InvariantViolated("8", f"{process.name} claims {more}, which it was not given")
+        more = said.owned - record.granted - record.withheld
+        if more:
+            text = f"{process.name} claims {briefly(more)}, which it was not given"
+            raise InvariantViolated("8", text)
+        record.claimed = said.owned
 
     def _check_forced(self, process: Process, request: JoinGroup) -> None:
         """The coordinator starts no round for a follower that repeats its bytes."""
@@ -394,6 +403,7 @@ class Watcher:
         record = self._record(process)
         if process.world.trace is not None:
             self._tell(process, f"releases {briefly(partitions)}")
+        record.withheld -= partitions
         for partition in partitions:
             if partition not in process.user.owned:
                 raise InvariantViolated("5", f"{process.name} releases {partition}, not owned")

@@ -92,7 +92,7 @@ class _Dice:
         draw = self.random
         return UserHabits(
             poll_interval=draw.choice((0.3, 0.6, 0.9)),
-            callback=draw.choice((0.0, 0.0, 0.0, 0.01, 0.3)),
+            callback=draw.choice((0.0, 0.0, 0.01, 0.3, 1.2)),
             auto_commit_interval=draw.choice((0.3, 1.0, 1.0, None)),
             commit_timeout=draw.choice((1.0, 5.0)),
         )

@@ -122,16 +122,6 @@ def test_a_join_does_not_wait_for_the_user() -> None:
     assert box.subscription().generation == 2
 
 
-def test_a_join_waits_for_a_revocation_to_end() -> None:
-    box = next_round(stable(), T0)
-    assert box.stands(State.ADOPTING)
-    joins = len(box.sent(ef.SendJoin))
-    box.beat(ErrorCode.rebalance_in_progress)
-    assert len(box.sent(ef.SendJoin)) == joins
-    box.do_steps()
-    assert len(box.sent(ef.SendJoin)) == joins + 1
-
-
 def test_unsubscribed_topics_are_revoked_before_the_join() -> None:
     box = MemberBox.fresh()
     box.subscribe("t", "u")

@@ -6,11 +6,15 @@ change. Everyone journals; the judge reads the journals of all, and nothing else
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
-from mixed_support import trial, without_kafka_python
+from confluent_kafka import TopicPartition
+from integration_support import in_background, members
+from mixed_support import PARTITIONS, PATIENCE, Guest, trial, without_kafka_python
 
+from kafka_coop import CoopConsumer
 from kafka_coop.testing.cluster import KafkaCluster
 from kafka_coop.testing.trial.crew import CLIENTS
 from kafka_coop.testing.trial.member import Client
@@ -57,6 +61,39 @@ def test_cooperative_members_share_a_group_whoever_leads(
         # A cooperative member that keeps a partition is never told to give it up.
         kept = group.events("ours")
         assert not [e for e in kept if e.kind == "L"]
+
+
+@pytest.mark.parametrize("leader", [client for client in CLIENTS if client != "ours"])
+def test_whoever_leads_believes_one_of_ours_that_has_yet_to_give_up(
+    kafka: KafkaCluster, tmp_path: Path, leader: Client
+) -> None:
+    """It joins the others' next round as the owner of what the last one took: its user is busy.
+
+    Strategies that look at the newest claims alone must find this one among them.
+    """
+    entered, go_on = threading.Event(), threading.Event()
+
+    def wait(_: CoopConsumer, __: list[TopicPartition]) -> None:
+        entered.set()
+        assert go_on.wait(PATIENCE)
+
+    with trial(kafka, tmp_path) as group:
+        group.start(leader, leader)
+        group.until_shared(leader)
+        ours = Guest(group, "ours")
+        with members(ours), in_background(ours.step):
+            group.until(lambda: len(group.owned(leader)) == len(ours.owned), "half for each")
+            ours.hooks["revoked"] = wait
+            try:
+                group.start("late", leader)
+                group.until(lambda: len(group.owned("late")) > 0, "what the leader gives up")
+                assert entered.wait(PATIENCE)
+                assert not group.owned("late") & {p for _, p in ours.owned}
+            finally:
+                go_on.set()
+            group.until(lambda: len(group.owned("late")) == PARTITIONS // 3, "its share")
+            assert group.leader() == leader
+            group.end_soundly()
 
 
 @pytest.mark.parametrize(

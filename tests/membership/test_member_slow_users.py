@@ -1,0 +1,225 @@
+"""A user who takes long to give partitions up: the next round does not wait for it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from member_box import MemberBox, partitions
+
+from kafka_coop.membership import effects as ef
+from kafka_coop.membership import events as ev
+from kafka_coop.membership.states import State
+from kafka_coop.protocol.error_codes import ErrorCode
+from kafka_coop.types import Generation, Partitions
+
+NOTHING = Partitions()
+T0, T1, T2 = (partitions("t", i) for i in range(3))
+T01, T02 = partitions("t", 0, 1), partitions("t", 0, 2)
+
+BEAT = timedelta(milliseconds=20)
+PATIENCE = 0.2
+"""What the others wait for our user, seconds."""
+
+
+def asked_to_give_up(assigned: Partitions = T0, **settings: Any) -> MemberBox:
+    """Owns t-0 and t-1; the second generation takes some of it, and its user is at it."""
+    box = MemberBox.fresh(heartbeat_interval=BEAT, **settings).join(T01)
+    box.effects.clear()
+    box.beat(ErrorCode.rebalance_in_progress)
+    box.answer_join(generation=2)
+    box.answer_sync(assigned)
+    assert box.stands(State.ADOPTING)
+    return box
+
+
+def in_the_next_round(box: MemberBox) -> MemberBox:
+    """The others are in the third one, and our user is still at it."""
+    box.beat(ErrorCode.rebalance_in_progress)
+    box.tick(PATIENCE)
+    box.answer_beat(ErrorCode.rebalance_in_progress)
+    assert box.stands(State.JOINING)
+    return box
+
+
+def answer(box: MemberBox, assigned: Partitions, *, generation: int = 3) -> None:
+    box.answer_join(generation=generation)
+    box.answer_sync(assigned)
+
+
+def test_a_callback_of_ordinary_length_is_waited_for() -> None:
+    box = asked_to_give_up()
+    box.beat(ErrorCode.rebalance_in_progress)
+    assert box.stands(State.ADOPTING)
+    assert box.until_deadline() <= PATIENCE - BEAT.total_seconds()
+    box.do_steps()
+    assert box.subscription().owned == T0, "one round for all that moves"
+
+
+def test_nobody_is_joined_who_does_not_wait() -> None:
+    box = asked_to_give_up()
+    box.tick(10 * PATIENCE)
+    assert box.stands(State.ADOPTING)
+
+
+def test_what_is_being_given_up_is_claimed_with_the_generation_that_withheld_it() -> None:
+    box = in_the_next_round(asked_to_give_up(T02))
+    assert box.subscription().owned == T01, "what came with it was never begun with"
+    assert box.subscription().generation == 2
+    assert box.member.owned == T01
+
+
+def test_the_round_that_goes_on_without_it_is_told_of_as_it_ended() -> None:
+    box = in_the_next_round(asked_to_give_up(T02))
+    told = box.last(ef.Announce).record
+    assert (told.generation, told.revoked, told.assigned, told.kept) == (2, T1, NOTHING, T0)
+
+
+def test_a_step_that_was_not_begun_is_taken_back_and_the_next_plan_decides() -> None:
+    box = asked_to_give_up()
+    (step,) = box.sent(ef.OfferStep)
+    in_the_next_round(box)
+    assert box.last(ef.WithdrawStep).step_id == step.step.step_id
+    box.handle(ev.StepWithdrawn(step_id=step.step.step_id))
+    answer(box, T01)
+    assert box.stands(State.STABLE)
+    assert box.last(ef.OfferStep).step.actions == (ef.CallAssigned(partitions=NOTHING),), (
+        "it kept everything"
+    )
+
+
+@pytest.mark.parametrize("at", [State.JOINING, State.SYNCING, State.ADOPTING])
+def test_it_joins_once_more_when_it_has_given_up(at: State) -> None:
+    """What it had claimed was withheld from its next owner: nobody else begins that round."""
+    box = in_the_next_round(asked_to_give_up())
+    if at is State.JOINING:
+        box.do_steps()
+    box.answer_join(generation=3)
+    if at is State.SYNCING:
+        box.do_steps()
+    box.answer_sync(T02)
+    assert box.member.owned == (T01 if at is State.ADOPTING else T02)
+    box.do_steps()
+    assert box.stands(State.JOINING)
+    assert box.subscription().owned == T02
+    assert box.subscription().generation == 3
+    assert box.last(ef.SendJoin).request.reason == "need to revoke partitions and re-join"
+    assert [a for a in box.actions() if isinstance(a, ef.Own)] == [
+        ef.Own(partitions=T2, generation=Generation(3))
+    ]
+
+
+def test_who_gave_up_before_joining_need_not_join_twice() -> None:
+    box = asked_to_give_up()
+    box.beat(ErrorCode.rebalance_in_progress)
+    box.handle(ev.CoordinatorLost())
+    box.tick(PATIENCE)
+    assert box.stands(State.UNJOINED)
+    box.do_steps()
+    box.find()
+    assert box.subscription().owned == T0
+    answer(box, T0)
+    assert box.stands(State.STABLE)
+
+
+def test_more_is_given_up_after_what_is_given_up_already() -> None:
+    box = in_the_next_round(asked_to_give_up())
+    answer(box, T2)
+    assert box.stands(State.ADOPTING)
+    (first,) = box.sent(ef.OfferStep)  # one at a time
+    box.done.add(first.step.step_id)
+    box.handle(ev.StepDone(step_id=first.step.step_id))
+    assert list(box.last(ef.OfferStep).step.actions) == [
+        ef.CallRevoked(partitions=T0),
+        ef.CommitPositions(partitions=T0),
+        ef.Release(partitions=T0),
+    ]
+    box.do_steps()
+    assert box.member.owned == T2
+
+
+def test_what_comes_back_meanwhile_is_given_up_and_begun_anew() -> None:
+    """Its on_revoke is under way: on_assign must follow, from what on_revoke has committed."""
+    box = in_the_next_round(asked_to_give_up())
+    answer(box, T01)
+    assert box.stands(State.ADOPTING)
+    assert not box.sent(ef.PrefetchOffsets), "it is not committed yet"
+    box.do_steps()
+    assert box.stands(State.STABLE)
+    assert box.last(ef.PrefetchOffsets).partitions == T1
+    assert list(box.last(ef.OfferStep).step.actions) == [
+        ef.Own(partitions=T1, generation=Generation(3)),
+        ef.CallAssigned(partitions=T1),
+    ]
+    box.do_steps()
+    told = box.last(ef.Announce).record
+    assert (told.generation, told.kept, told.assigned) == (3, T0, T1)
+
+
+def test_it_goes_through_as_many_rounds_as_the_others_need() -> None:
+    box = in_the_next_round(asked_to_give_up())
+    for generation in (3, 4):
+        box.answer_join(generation=generation)
+        box.answer_sync(T0)
+        assert box.stands(State.ADOPTING)
+        box.beat(ErrorCode.rebalance_in_progress)
+        assert box.stands(State.JOINING), "its user has had its time"
+        assert box.subscription().owned == T01
+        assert box.subscription().generation == generation
+    box.do_steps()
+    answer(box, T0, generation=5)
+    assert box.subscription().owned == T0
+    assert box.stands(State.JOINING), "once more, without it"
+
+
+def test_commits_of_what_is_being_given_up_are_its_own_to_make() -> None:
+    box = in_the_next_round(asked_to_give_up())
+    (moving,) = T1
+    assert box.member.owns(moving)
+    box.do_steps()
+    assert not box.member.owns(moving)
+
+
+def test_who_is_evicted_meanwhile_loses_it() -> None:
+    box = in_the_next_round(asked_to_give_up())
+    box.answer_join(ErrorCode.unknown_member_id)
+    assert box.stands(State.UNJOINED)
+    (step,) = box.sent(ef.OfferStep)
+    box.handle(ev.StepWithdrawn(step_id=step.step.step_id))
+    assert box.actions()[-2:] == [
+        ef.CallLost(partitions=T01),
+        ef.Release(partitions=T01),
+    ]
+
+
+def test_leaving_takes_it_back() -> None:
+    box = in_the_next_round(asked_to_give_up())
+    box.handle(ev.Close())
+    answer(box, T0)
+    assert box.stands(State.LEAVING)
+    box.do_steps()
+    box.do_steps()  # the final one
+    assert box.member.owned == NOTHING
+    assert box.sent(ef.SendLeave)
+
+
+def test_what_the_user_no_longer_wants_goes_first() -> None:
+    """Else the leader would hear of topics that are not subscribed to."""
+    box = asked_to_give_up()
+    box.handle(ev.Subscribe(topics=("u",), patterns=()))
+    box.beat(ErrorCode.rebalance_in_progress)
+    box.tick(10 * PATIENCE)
+    assert box.stands(State.ADOPTING)
+
+
+def test_what_was_claimed_late_may_not_have_been_withheld() -> None:
+    """A round was missed in between: others' claims were newer, and Java's strategies look at
+    no older ones. Whoever was given it owns it; we shall not claim it with the latest."""
+    box = MemberBox.fresh(heartbeat_interval=BEAT).join(T01)
+    box.beat(ErrorCode.rebalance_in_progress)
+    box.answer_join(generation=3)
+    box.answer_sync(T0)
+    box.beat(ErrorCode.rebalance_in_progress)
+    box.tick(10 * PATIENCE)
+    assert box.stands(State.ADOPTING)
