@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from confluent_kafka import ElectionType, TopicPartition
+from confluent_kafka.cimpl import NewPartitions, NewTopic
+from integration_support import Member, members, publish, shared, unique, until
 
 from kafka_coop.testing.cluster import wait_until
 from kafka_coop.testing.local import LocalKafka
 from kafka_coop.testing.trial import judge_again
 from kafka_coop.testing.trial.controllers import active_controller, prefer
-from kafka_coop.testing.trial.faults import FAULTS
+from kafka_coop.testing.trial.faults import FAULTS, place_of
 from kafka_coop.testing.trial.outcome import Plan
 from kafka_coop.testing.trial.run import SAFE, run
 
@@ -77,6 +80,62 @@ def test_a_controller_leads_and_a_partition_goes_where_it_is_preferred(three: Lo
 def test_where_no_broker_answers_nobody_leads() -> None:
     with pytest.raises(ConnectionError):
         active_controller("127.0.0.1:1,127.0.0.1:2")
+
+
+def test_the_active_controller_is_killed_and_nothing_else(three: LocalKafka) -> None:
+    """Neither the group's coordinator nor a partition's leader: the group does not notice.
+
+    What only a controller can do, growth, comes when there is one again.
+    """
+    topic = unique("t")
+    three.create_topic(topic)
+    with members(member := Member(three, unique("g"), topic)):
+        shared(topic, 1, member)  # the brokers have a topic for groups' offsets since now
+    controller = active_controller(three.admin_servers)
+    others = [broker for broker in three.brokers if broker != controller]
+    topic = unique("t")
+    # Without a replica there, nothing of it has to be elected anew.
+    placed = [others if p % 2 else others[::-1] for p in range(4)]
+    admin = three.admin()
+    (made,) = admin.create_topics(
+        [NewTopic(topic, len(placed), replica_assignment=placed)]
+    ).values()
+    made.result(30)
+    config = {"session_timeout_ms": 10_000, "topic_metadata_refresh_interval_ms": 500}
+    first = Member(three, _coordinated_by(three, others), topic, **config)
+    second = Member(three, first.group, topic, **config)
+    with members(first, second):
+        shared(topic, 4, first, second)
+        told = [list(m.told) for m in (first, second)]
+        three.kill_broker(controller)
+        try:
+            publish(three, topic, 5, *range(4))
+            until(lambda: len(first.records + second.records) == 20, first, second)
+            until(lambda: _leads_anew(three, controller), first, second)
+            assert [m.told for m in (first, second)] == told
+            admin.create_partitions([NewPartitions(topic, 6, [others, others])])
+            until(lambda: len(first.owned) == len(second.owned) == 3, first, second)
+            publish(three, topic, 5, 4, 5)
+            until(lambda: len(first.records + second.records) == 30, first, second)
+        finally:
+            wait_until(lambda: _leads_anew(three, controller), "nobody leads")
+            three.start_broker(controller)
+    assert not [m.raised for m in (first, second) if m.raised]
+
+
+def _coordinated_by(kafka: LocalKafka, brokers: Sequence[int]) -> str:
+    """A group of which one of these is the coordinator."""
+    offsets = kafka.admin().list_topics("__consumer_offsets", timeout=30)
+    partitions = offsets.topics["__consumer_offsets"].partitions
+    names = (unique("g") for _ in itertools.count())
+    return next(n for n in names if partitions[place_of(n, len(partitions))].leader in brokers)
+
+
+def _leads_anew(kafka: LocalKafka, before: int) -> bool:
+    try:
+        return active_controller(kafka.admin_servers) not in (before, -1)
+    except ConnectionError:
+        return False
 
 
 @pytest.mark.slow
