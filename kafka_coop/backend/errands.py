@@ -173,9 +173,9 @@ class Errands:
         """Whether to wait for the round's end would be to wait for ourselves (KAFKA-14024).
 
         A coordinator that takes no commits while members join (Kafka's does, librdkafka's mock
-        does not) would refuse this one until the round is over, and the round is not over
-        before this member has given up what it is to give up, and joined. What is not
-        committed then is processed again.
+        does not) would refuse this one until the round is over, and that waits for this
+        member, which joins when it has given up what it is to give up, or has taken long. What is
+        not committed then is processed again.
         """
         refused = commit.refusal is ErrorCode.rebalance_in_progress
         return refused and self._at.giving_up() and commit.attempts > 1

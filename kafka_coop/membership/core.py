@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kafka_coop.errors import AuthenticationFailedError, Failure, RequestFailedError
 from kafka_coop.membership import events as ev
@@ -61,9 +61,9 @@ class BlockingStep:
     withdrawing: bool = False
     others_wait: bool = False
     """The group is in its next round meanwhile."""
-    outlived: bool = False
-    """It was offered in a round that we did not let the next one wait for. What it gives up is
-    ours until it is done, and is claimed as such."""
+    outlived: list[Round] = field(default_factory=list)
+    """The rounds that have ended meanwhile, and were not waited with for this step; the first is
+    the one that took what it gives up, which is ours, and claimed as such, until it is done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +130,7 @@ class MemberCore:
         # What is out with the user's thread.
         self._steps = 0
         self._blocking: BlockingStep | None = None
-        self._announcing: dict[int, Round] = {}
+        self._announcing: dict[int, list[Round]] = {}
         self._raising: dict[int, Failure] = {}
         self._halted_by: int | None = None
         self._last_polled = 0.0
@@ -189,7 +189,7 @@ class MemberCore:
         return (OfferStep(step=Step(step_id=self._steps, actions=actions)),), self._steps
 
     def _offer_blocking(self, giving: GivingUp, now: float) -> tuple[Effects, BlockingStep]:
-        """Hands the user's thread a step that must be done before the next JoinGroup."""
+        """Hands the user's thread a step that the next JoinGroup waits for, within bounds."""
         assert self._blocking is None, "two blocking steps"
         self._steps += 1
         step = Step(step_id=self._steps, actions=giving.actions, blocking=True)

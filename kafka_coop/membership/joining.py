@@ -100,8 +100,11 @@ class Joining(MemberCore):
         """
         if out.withdrawing or out.gives_up.lost or self._pulse.forfeited:
             return False
-        claimed = self.state is State.ADOPTING and self.applied == self.generation - 1
-        return (claimed or out.outlived) and not self._preparation().actions
+        if self.state is State.ADOPTING:
+            is_ours = self.applied == self.generation - 1
+        else:
+            is_ours = bool(out.outlived)
+        return is_ours and not self._preparation().actions
 
     def _outlive(self, now: float) -> Effects:
         """On to the next round, as the owner of what the step gives up and of what we keep.
@@ -115,15 +118,36 @@ class Joining(MemberCore):
         """
         out, ended = self._blocking, self._begin_round(now)
         assert out is not None
-        out.outlived, out.others_wait, out.adopts = True, False, None
+        assert out.adopts is not None
+        # A strategy that remembers its generation claims with that.
+        told = self._tell_assignor(out.adopts)
         ended.assigned = NO_PARTITIONS
+        out.outlived.append(ended)
+        out.others_wait, out.adopts = False, None
         self._round, self._joined = None, None
         self.applied = self.generation
         self._enter(State.UNJOINED)
         self._prepared = False
         self._retries = 0
         self._begin_round(now)
-        return (self._announcement(ended, now), WithdrawStep(step_id=out.step_id))
+        return (*told, WithdrawStep(step_id=out.step_id))
+
+    def _announce_outlived(
+        self, out: BlockingStep, now: float, *, after: ev.StepDone | None
+    ) -> Effects:
+        """What was outlived ends with the step, as every round with its last callback.
+
+        ``after``: the step was carried out; None: it was taken back, and nothing was revoked.
+        """
+        first, *_ = out.outlived
+        if after is not None:
+            first.callbacks.append(after)
+        else:
+            first.revoked -= out.gives_up.revoked
+            if self._announcing:  # rounds before these, whose on_assign has yet to be called
+                self._announcing[max(self._announcing)] += out.outlived
+                return ()
+        return tuple(self._announcement(ended, now) for ended in out.outlived)
 
     def _preparation(self) -> GivingUp:
         if self.generation == NO_GENERATION:
@@ -435,7 +459,7 @@ class Joining(MemberCore):
             self._gained_at = now
         told = self._tell_assignor(assignment)
         offered, step_id = self._offer(gain(added, self.generation))
-        self._announcing[step_id] = self._begin_round(now)
+        self._announcing[step_id] = [self._begin_round(now)]
         self._round, self._joined = None, None
         if gave_up:
             self._force_rejoin("need to revoke partitions and re-join", now)

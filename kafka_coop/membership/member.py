@@ -204,7 +204,9 @@ class Member(Joining, Leaving):
         self._must_poll = False
         if any(isinstance(action, RaiseError) for action in out.gives_up.actions):
             self._overdue = None
-        if self._round is not None:
+        if out.outlived:
+            effects += self._announce_outlived(out, now, after=event)
+        elif self._round is not None:
             self._round.callbacks.append(event)
         self.owned -= out.gives_up.released
         if self.state is State.PREPARING:
@@ -215,20 +217,21 @@ class Member(Joining, Leaving):
         return effects
 
     def _finish_round(self, event: ev.StepDone, now: float) -> Effects:
-        finished = self._announcing.pop(event.step_id, None)
-        if finished is None:
-            return ()
-        finished.callbacks.append(event)
-        return (self._announcement(finished, now),)
+        finished = self._announcing.pop(event.step_id, [])
+        if finished:
+            finished[0].callbacks.append(event)
+        return tuple(self._announcement(ended, now) for ended in finished)
 
-    def _on_step_withdrawn(self, event: ev.StepWithdrawn, _now: float) -> Effects:
-        if self._blocking is None or self._blocking.step_id != event.step_id:
+    def _on_step_withdrawn(self, event: ev.StepWithdrawn, now: float) -> Effects:
+        out = self._blocking
+        if out is None or out.step_id != event.step_id:
             return ()
         self._blocking = None
+        effects = self._announce_outlived(out, now, after=None) if out.outlived else ()
         if self.state is State.PREPARING:
             self._enter(State.UNJOINED)
         self._final_offered = False  # what it would have given up is ours still
-        return ()
+        return effects
 
     # --- heartbeats and commits ------------------------------------------------------------
 
@@ -358,7 +361,7 @@ class Member(Joining, Leaving):
         overdue = self._pulse.follow_up_due
         if overdue is not None and now >= overdue:
             self._pulse.told()
-            if self.state is State.STABLE:
+            if self.state in (State.STABLE, State.ADOPTING):
                 self._force_rejoin("the follow-up round did not begin", now)
         if self.state in MEMBER or self.state is State.LEAVING:
             effects += self._pulse.beat(self._discovery.node, now)

@@ -116,6 +116,7 @@ class _Record:
         claimed: What its last JoinGroup said that it owns.
         withheld: Of these, what the plan did not give it: its own until it has given it up, which
             may be when the next round is long under way.
+        released: What the user's thread has given up in the step that runs.
         offered: The assignment in the answer that it is being given.
         resubscribed: Its subscription has changed since ``granted``.
         joined_with: The protocols of its last JoinGroup.
@@ -136,6 +137,7 @@ class _Record:
     granted_in: Generation = NO_GENERATION
     claimed: Partitions = NO_PARTITIONS
     withheld: Partitions = NO_PARTITIONS
+    released: Partitions = NO_PARTITIONS
     offered: Partitions | None = None
     resubscribed: bool = False
     joined_with: tuple[tuple[str, bytes], ...] = ()
@@ -217,6 +219,9 @@ class Watcher:
             record.unsubscribing |= process.member.state in MEMBER
         elif isinstance(event, ev.Close):
             record.unsubscribing &= process.member.state is State.LEAVING
+        elif isinstance(event, ev.StepDone):  # from here on the machine knows, too
+            record.withheld -= record.released
+            record.released = NO_PARTITIONS
         elif isinstance(event, ev.Drain):
             record.draining |= process.member.state in MEMBER
         elif isinstance(event, ev.SyncAnswered):
@@ -403,7 +408,7 @@ class Watcher:
         record = self._record(process)
         if process.world.trace is not None:
             self._tell(process, f"releases {briefly(partitions)}")
-        record.withheld -= partitions
+        record.released |= partitions
         for partition in partitions:
             if partition not in process.user.owned:
                 raise InvariantViolated("5", f"{process.name} releases {partition}, not owned")

@@ -212,11 +212,10 @@ class Proxy(Closeable):
                 if answers:
                     link.answered.set()
                 if not answers and (straggler := self._straggler(chunk)) is not None:
-                    await straggler.arrive(sink, chunk, link.answered)
+                    await straggler.arrive(sink, chunk, link)
                     continue
                 sink.write(chunk)
                 await sink.drain()
-        link.answered.set()  # it will not be any more
         link.end()
 
     def _straggler(self, chunk: bytes) -> Straggler | None:
@@ -271,17 +270,16 @@ class Straggler:
         if not self._over.wait(_PATIENCE):
             raise TimeoutError(f"the late request {self.api_key} was not answered")
 
-    async def arrive(
-        self, sink: asyncio.StreamWriter, request: bytes, answered: asyncio.Event
-    ) -> None:
+    async def arrive(self, sink: asyncio.StreamWriter, request: bytes, link: _Link) -> None:
         """Called in the proxy's loop when it is here; returns when it is answered."""
         self._held.set()
         await self._released.wait()
-        answered.clear()
-        sink.write(request)
-        await sink.drain()
-        await answered.wait()
-        self._over.set()
+        try:
+            sink.write(request)
+            await sink.drain()
+            await link.answer()
+        finally:
+            self._over.set()
 
 
 class _Link:
@@ -290,9 +288,19 @@ class _Link:
     def __init__(self, near: asyncio.StreamWriter, far: asyncio.StreamWriter) -> None:
         self._both = (near, far)
         self.answered = asyncio.Event()
+        """An answer has come by, or none will any more."""
+        self._over = False
+
+    async def answer(self) -> None:
+        """Returns with the next answer, or at the connection's end."""
+        if not self._over:
+            self.answered.clear()
+            await self.answered.wait()
 
     def end(self) -> None:
         """In order: what was written is still sent."""
+        self._over = True
+        self.answered.set()
         for writer in self._both:
             writer.close()
 

@@ -10,8 +10,11 @@ from member_box import MemberBox, partitions
 
 from kafka_coop.membership import effects as ef
 from kafka_coop.membership import events as ev
+from kafka_coop.membership.record import RebalanceRecord
 from kafka_coop.membership.states import State
 from kafka_coop.protocol.error_codes import ErrorCode
+from kafka_coop.protocol.marks import AssignmentMarks, split_marks
+from kafka_coop.protocol.user_data import decode_generation
 from kafka_coop.types import Generation, Partitions
 
 NOTHING = Partitions()
@@ -70,10 +73,55 @@ def test_what_is_being_given_up_is_claimed_with_the_generation_that_withheld_it(
     assert box.member.owned == T01
 
 
-def test_the_round_that_goes_on_without_it_is_told_of_as_it_ended() -> None:
+def test_strategies_that_remember_their_generation_claim_with_it_too() -> None:
+    """Leaders before KIP-792 read it there, and look at the newest claims alone."""
+    box = in_the_next_round(asked_to_give_up())
+    data, _ = split_marks(box.subscription().user_data)
+    assert decode_generation(data) == 2
+
+
+def records(box: MemberBox) -> list[RebalanceRecord]:
+    return [told.record for told in box.sent(ef.Announce)]
+
+
+def test_its_round_ends_with_its_last_callback_and_before_the_rounds_that_went_on() -> None:
     box = in_the_next_round(asked_to_give_up(T02))
-    told = box.last(ef.Announce).record
-    assert (told.generation, told.revoked, told.assigned, told.kept) == (2, T1, NOTHING, T0)
+    answer(box, T02)
+    assert not records(box)
+    step_id = box.last(ef.OfferStep).step.step_id
+    box.tick(3.0)
+    box.done.add(step_id)
+    spent = timedelta(seconds=3)
+    box.handle(ev.StepDone(step_id=step_id, revoke_callback=spent))
+    box.do_steps()
+    first, second = records(box)
+    assert (first.generation, first.revoked, first.assigned, first.kept) == (2, T1, NOTHING, T0)
+    assert first.total > first.revoke_callback == spent
+    assert (second.generation, second.revoked, second.assigned, second.kept) == (3, NOTHING, T2, T0)
+    assert second.revoke_callback == timedelta(0)
+
+
+def test_a_round_whose_step_is_taken_back_revoked_nothing() -> None:
+    box = in_the_next_round(asked_to_give_up())
+    (step,) = box.sent(ef.OfferStep)
+    box.handle(ev.StepWithdrawn(step_id=step.step.step_id))
+    (told,) = records(box)
+    assert (told.generation, told.revoked) == (2, NOTHING)
+
+
+def test_records_come_in_the_order_of_their_rounds() -> None:
+    """The on_assign of a round before has yet to be called: the user does not poll."""
+    box = MemberBox.fresh(heartbeat_interval=BEAT).join(T01)
+    box.effects.clear()
+    for generation, assigned in ((2, T01), (3, T0)):
+        box.beat(ErrorCode.rebalance_in_progress)
+        box.answer_join(generation=generation)
+        box.answer_sync(assigned)
+    in_the_next_round(box)
+    box.handle(ev.StepWithdrawn(step_id=box.last(ef.OfferStep).step.step_id))
+    assert not records(box)
+    box.do_steps()
+    assert [told.generation for told in records(box)] == [2, 3]
 
 
 def test_a_step_that_was_not_begun_is_taken_back_and_the_next_plan_decides() -> None:
@@ -153,8 +201,10 @@ def test_what_comes_back_meanwhile_is_given_up_and_begun_anew() -> None:
         ef.CallAssigned(partitions=T1),
     ]
     box.do_steps()
-    told = box.last(ef.Announce).record
-    assert (told.generation, told.kept, told.assigned) == (3, T0, T1)
+    assert [(r.generation, r.kept, r.assigned) for r in records(box)] == [
+        (2, T0, NOTHING),
+        (3, T0, T1),
+    ]
 
 
 def test_it_goes_through_as_many_rounds_as_the_others_need() -> None:
@@ -223,3 +273,29 @@ def test_what_was_claimed_late_may_not_have_been_withheld() -> None:
     box.beat(ErrorCode.rebalance_in_progress)
     box.tick(10 * PATIENCE)
     assert box.stands(State.ADOPTING)
+
+
+def test_so_it_is_where_the_missed_round_comes_in_between() -> None:
+    box = in_the_next_round(asked_to_give_up())
+    box.answer_join(generation=3)
+    box.answer_sync(error=ErrorCode.rebalance_in_progress)
+    box.answer_join(generation=4)
+    box.answer_sync(T0)
+    box.beat(ErrorCode.rebalance_in_progress)
+    box.tick(10 * PATIENCE)
+    assert box.stands(State.ADOPTING)
+    assert len(box.sent(ef.SendJoin)) == 3
+
+
+def test_a_follow_up_that_does_not_come_is_asked_for_all_the_same() -> None:
+    """Nothing of it is to be given up by us: what came back is, and is ours again."""
+    box = in_the_next_round(asked_to_give_up())
+    box.answer_join(generation=3)
+    box.answer_sync(T01, marks=AssignmentMarks(follow_up=True))
+    session = box.member.settings.session_timeout.total_seconds()
+    ends = box.now + session
+    while box.now <= ends:
+        box.beat()
+    joins = len(box.sent(ef.SendJoin))
+    box.do_steps()
+    assert len(box.sent(ef.SendJoin)) == joins + 1
