@@ -53,6 +53,12 @@ class Joining(MemberCore):
 
     # --- towards a join --------------------------------------------------------------------
 
+    def _go_and_join(self) -> None:
+        """From a place in the group on to its next round."""
+        self._enter(State.UNJOINED)
+        self._prepared = False
+        self._retries = 0
+
     def _advance_unjoined(self, now: float) -> Effects:
         """Goes on as far as the preconditions of a join hold."""
         if self._retry_at is not None:
@@ -126,9 +132,7 @@ class Joining(MemberCore):
         out.others_wait, out.adopts = False, None
         self._round, self._joined = None, None
         self.applied = self.generation
-        self._enter(State.UNJOINED)
-        self._prepared = False
-        self._retries = 0
+        self._go_and_join()
         self._begin_round(now)
         return (*told, WithdrawStep(step_id=out.step_id))
 

@@ -86,9 +86,7 @@ class Member(Joining, Leaving):
         if outlive_at is not None and now >= outlive_at:
             found += self._outlive(now)
         if self.state is State.STABLE and self._rejoin is not None and not lingers:
-            self._enter(State.UNJOINED)
-            self._prepared = False
-            self._retries = 0
+            self._go_and_join()
         if self.state is State.UNJOINED:
             return found + self._advance_unjoined(now)
         return found

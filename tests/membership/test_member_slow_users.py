@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from member_box import MemberBox, partitions
@@ -26,9 +25,9 @@ PATIENCE = 0.2
 """What the others wait for our user, seconds."""
 
 
-def asked_to_give_up(assigned: Partitions = T0, **settings: Any) -> MemberBox:
+def asked_to_give_up(assigned: Partitions = T0) -> MemberBox:
     """Owns t-0 and t-1; the second generation takes some of it, and its user is at it."""
-    box = MemberBox.fresh(heartbeat_interval=BEAT, **settings).join(T01)
+    box = MemberBox.fresh(heartbeat_interval=BEAT).join(T01)
     box.effects.clear()
     box.beat(ErrorCode.rebalance_in_progress)
     box.answer_join(generation=2)
