@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its stubs hide OffsetSpec
 
 from kafka_coop.config.known import KNOWN
@@ -25,6 +25,10 @@ from kafka_coop.types import INTERNAL_TOPICS, TopicPartition
 
 _SPEC: Any = OffsetSpec  # untyped
 _NO_RECORD = -1
+
+_NO_ID = "A" * 22
+"""Sixteen bytes of zero, as librdkafka spells them: brokers before 2.8."""
+
 _NONE: Mapping[TopicPartition, int] = {}
 
 
@@ -71,6 +75,7 @@ class LogOffsets:
         own = {key: value for key, value in config.items() if _is_common(key)}
         self.cluster = ""
         self._admin = AdminClient(own)
+        self._has_controller = False
         self._isolation = (
             IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
         )
@@ -168,6 +173,7 @@ class LogOffsets:
         wanted = set(topics)
         metadata: Any = self._admin.list_topics(timeout=self._timeout)  # stubs: no cluster_id
         self.cluster = metadata.cluster_id or self.cluster
+        self._has_controller = metadata.controller_id in metadata.brokers
         return {
             name: len(topic.partitions)
             for name, topic in metadata.topics.items()
@@ -175,6 +181,30 @@ class LogOffsets:
             and topic.partitions
             and (name in wanted or _matches(pattern, name))
         }
+
+    def topic_ids(self, topics: Iterable[str], *, timeout: float) -> dict[str, str]:
+        """The ids of topics, which a topic that is made anew does not inherit (KIP-516).
+
+        Args:
+            topics: Their names. Nothing is created.
+            timeout: Seconds to wait for all of them.
+
+        Returns:
+            Without those that are not told: they do not exist, nobody answers in time, or brokers
+            know no ids. Asks nobody before `partition_counts` has, nor in a cluster without a
+            controller, whom librdkafka would ask, and wait for in vain (its own mock).
+        """
+        names = sorted(set(topics))
+        if not names or not self._has_controller:
+            return {}
+        asked = self._admin.describe_topics(TopicCollection(names), request_timeout=timeout)
+        found = {}
+        deadline = time.monotonic() + timeout
+        for name, future in asked.items():
+            with contextlib.suppress(KafkaException, FutureTimeoutError):
+                described: Any = future.result(max(0.0, deadline - time.monotonic()) + 0.1)
+                found[name] = str(described.topic_id)
+        return {name: id_ for name, id_ in found.items() if id_ != _NO_ID}
 
     def _available(self, specs: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
         found, failed = self._ask(specs)

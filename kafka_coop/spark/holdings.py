@@ -7,7 +7,7 @@ it is the one the checkpoint knows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -224,6 +224,20 @@ class Holdings:
         """
         hold = self._held[of]
         hold.position, hold.shortened = min(hold.position, end), end
+        self._claim_anew()
+
+    def start_over(self, topics: Collection[str]) -> None:
+        """These topics were made anew: nothing of them has been read, by anybody.
+
+        What was known of them counts no more, neither here nor in the checkpoint, nor what the
+        group has committed: the brokers forget that with the topic, but we may have committed
+        since, as who knew no better.
+        """
+        for of, hold in self._held.items():
+            if of.topic in topics:
+                hold.position = hold.shortened = 0
+                hold.unread = True
+        self._known = {of: known for of, known in self._known.items() if of.topic not in topics}
         self._claim_anew()
 
     def _claim_anew(self) -> None:

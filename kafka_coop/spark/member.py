@@ -11,7 +11,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -311,11 +311,13 @@ class Member:
     def _take_in(self) -> None:
         """What came is held from here on: where to begin is found, and claimed."""
         committed = self.committed(self._coming)
-        with self.changed:
-            known = {of: self.holdings.position_from(of, c) for of, c in committed.items()}
         # First what needs nobody's answer: a log of which nobody tells may take its time.
-        self._hold({of: at for of, at in known.items() if at is not None}, committed)
-        unknown = {of: committed[of] for of, at in known.items() if at is None}
+        with self.changed:
+            word = {of: self.holdings.position_from(of, c) for of, c in committed.items()}
+            known = {of: at for of, at in word.items() if at is not None}
+            self._hold(known, committed)  # before the word can be taken back (a topic made anew)
+        self._claim(known)
+        unknown = {of: its for of, its in committed.items() if of not in known}
         if not unknown:
             return
         found = self._begun(self._asked_next(unknown))
@@ -325,7 +327,8 @@ class Member:
                 for of in found
                 if committed[of].has_been_read or self.holdings.has_read_beyond(of, committed[of])
             }
-        self._hold(found, committed)
+            self._hold(found, committed)
+        self._claim(found)
 
     def _asked_next(
         self, unknown: Mapping[TopicPartition, Committed]
@@ -352,14 +355,16 @@ class Member:
         positions: Mapping[TopicPartition, int],
         committed: Mapping[TopicPartition, Committed],
     ) -> None:
-        if not positions:
+        """Holds `changed`."""
+        for of, position in positions.items():
+            self.holdings.hold(of, position, committed[of])
+
+    def _claim(self, came: Collection[TopicPartition]) -> None:
+        if not came:
             return
+        self.commit_now(came)
         with self.changed:
-            for of, position in positions.items():
-                self.holdings.hold(of, position, committed[of])
-        self.commit_now(positions)
-        with self.changed:
-            self._coming -= positions.keys()
+            self._coming -= set(came)
             self.changed.notify_all()
 
     def assigned(self, partitions: set[TopicPartition]) -> None:

@@ -7,8 +7,8 @@ that knows nothing else. docs/SPARK.md says what each field is for.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from kafka_coop.spark.errors import CheckpointError
@@ -39,6 +39,7 @@ class SourceOffset:
         run: The claim under which the batch reads.
         cluster: Where the group is; empty: it was not known.
         topics: How many partitions each topic had when the checkpoint was begun.
+        ids: Which topics these are, as far as brokers tell: one that is made anew has another id.
         ranges: Every partition held when the batch was planned; empty ranges say only where
             a partition stands.
     """
@@ -48,6 +49,7 @@ class SourceOffset:
     run: str
     cluster: str = ""
     topics: Mapping[str, int] = field(default_factory=dict)
+    ids: Mapping[str, str] = field(default_factory=dict)
     ranges: Mapping[TopicPartition, Range] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -59,10 +61,22 @@ class SourceOffset:
             "id": self.id,
             "run": self.run,
             "topics": dict(sorted(self.topics.items())),
+            "ids": dict(sorted(self.ids.items())),
             "tps": {
                 f"{of.topic}:{of.partition}": list(span) for of, span in sorted(self.ranges.items())
             },
         }
+
+
+def without(offset: SourceOffset, topics: Collection[str]) -> SourceOffset:
+    """The same offset as if it had known nothing of these topics."""
+    if not topics:
+        return offset
+    return replace(
+        offset,
+        topics={topic: count for topic, count in offset.topics.items() if topic not in topics},
+        ranges={of: span for of, span in offset.ranges.items() if of.topic not in topics},
+    )
 
 
 def parse_offset(given: Any, *, group: str) -> SourceOffset | None:
@@ -103,6 +117,7 @@ def parse_offset(given: Any, *, group: str) -> SourceOffset | None:
             run=str(given["run"]),
             cluster=str(given.get("cluster", "")),
             topics={str(t): int(n) for t, n in given["topics"].items()},
+            ids={str(t): str(id_) for t, id_ in given.get("ids", {}).items()},
             ranges={_partition(key): _range(span) for key, span in given["tps"].items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -9,7 +9,7 @@ import functools
 import logging
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -19,17 +19,26 @@ from confluent_kafka import KafkaException
 from kafka_coop.config import parse
 from kafka_coop.spark.admission import Delay, limit_offsets
 from kafka_coop.spark.available_now import wait_for_group
-from kafka_coop.spark.errors import CheckpointError, DataLossError, MembershipError, names_of
+from kafka_coop.spark.errors import MembershipError
+from kafka_coop.spark.extents import Extents
 from kafka_coop.spark.holdings import Committed, Hold, Holdings
+from kafka_coop.spark.identities import Identities
 from kafka_coop.spark.loss import position_within
 from kafka_coop.spark.member import Member
-from kafka_coop.spark.offsets import Range, SourceOffset, parse_offset
+from kafka_coop.spark.offsets import Range, SourceOffset, parse_offset, without
 from kafka_coop.spark.option_values import EARLIEST, Boundary
 from kafka_coop.spark.options import StreamOptions, canonical
 from kafka_coop.spark.reading import RangeTask, tasks_of
 from kafka_coop.spark.rendezvous import Rendezvous
 from kafka_coop.spark.replay import replay
 from kafka_coop.spark.serving import serve_metrics
+from kafka_coop.spark.soundness import (
+    refuse_another_cluster,
+    refuse_competition,
+    refuse_deleted_topics,
+    refuse_moved_state,
+    refuse_other_topics,
+)
 from kafka_coop.spark.starting import (
     answering,
     horizon_start,
@@ -50,10 +59,6 @@ _PAUSES = ((10.0, 0.5), (1.0, _CALM_PAUSE), (0.0, 0.01))
 Spark asks for the latest offset a hundred times a second; a call that finds nothing waits for
 something to come before it says so. What an idle query costs is the number of such calls.
 """
-
-_ENDS_HOLD = 1.0
-"""Seconds for which the logs' ends are not asked for again, if there is enough to read; and their
-beginnings, in any case."""
 
 
 class Session:
@@ -81,10 +86,10 @@ class Session:
         self._drained = False
         self._warned = ""
         self._has_been_assigned = False
-        self._ends: dict[TopicPartition, int] = {}
-        self._asked_at = float("-inf")
-        self._begun: frozenset[TopicPartition] = frozenset()
-        self._begun_at = float("-inf")
+        self._identities = Identities(self._logs, {})
+        self._extents = Extents(self._logs, read_committed=options.read_committed)
+        self._rebalances = 0
+        self._gone: frozenset[str] = frozenset()
 
     # --- what Spark calls ------------------------------------------------------------------
 
@@ -114,10 +119,11 @@ class Session:
         member.raise_failure()
         # Before the last batch counts, if the driver's listener was quick enough: it lacked what
         # others have, and who reads it again must find it.
-        self._refuse_competition()
+        its = Rendezvous(self._id)
+        refuse_competition(its, self._options.group)
         with member.changed:
             mistaken = member.moved & member.holdings.reading.keys()
-        self._refuse_moved_state(mistaken)
+        refuse_moved_state(mistaken, its, self._options)
         self._settle(member, start)
         if self._drains(member):
             return start
@@ -126,7 +132,7 @@ class Session:
             # Later what is held goes on while something new is being taken in.
             member.wait_for_assignment(self._options.patience)
             self._has_been_assigned = True
-        self._refuse_moved_state(member.moved)
+        refuse_moved_state(member.moved, its, self._options)
         found = self._wait_for_data(member, limited=limited)
         if found is None and self._targets is not None:
             self._commit(member)  # the run ends with this call, if nothing comes to us any more
@@ -150,6 +156,7 @@ class Session:
         if planned is None:
             return []
         member = self._joined(end, durable=False)
+        planned = without(planned, self._gone)
         with member.changed:
             known = member.holdings.is_under_way(end)
             # Spark asks once for each branch of the query: all of them are to read the same, and
@@ -174,7 +181,7 @@ class Session:
             "cluster": self._logs.cluster,
             "member": member.member_id,
             "topics": sorted(self._topics.keys() | {of.topic for of in held}),
-            "tps": {f"{of.topic}:{of.partition}": self._ends.get(of) for of in held},
+            "tps": {f"{of.topic}:{of.partition}": self._extents.ends.get(of) for of in held},
             "leaving": leaving,
             "rebalances": member.rebalances,
             "lost": len(member.lost_ones),
@@ -204,12 +211,16 @@ class Session:
         options = self._options
         checkpoint = parse_offset(last, group=options.group)
         counts = wanted_topics(options, self._logs)
+        if checkpoint is not None:
+            refuse_another_cluster(checkpoint, self._logs.cluster)
+        self._identities = Identities(self._logs, checkpoint.ids if checkpoint else {})
+        self._gone = self._made_anew(counts)
         if checkpoint is None:
             refuse_others(options.starting, wanted_partitions(options, counts))
             self._id, self._topics = _token(), counts
             holdings = Holdings(_token())
         else:
-            self._refuse_another_cluster(checkpoint)
+            checkpoint = without(checkpoint, self._gone)
             self._id, self._topics = checkpoint.id, checkpoint.topics
             holdings = Holdings(_token(), checkpoint.run)
             holdings.remember(checkpoint, durable=durable)
@@ -224,15 +235,12 @@ class Session:
         )
         return self._member
 
-    def _refuse_another_cluster(self, checkpoint: SourceOffset) -> None:
-        """Topics of the same names have other records there, at these offsets."""
-        here = self._logs.cluster
-        if checkpoint.cluster and here and checkpoint.cluster != here:
-            raise CheckpointError(
-                f"the checkpoint is of the cluster {checkpoint.cluster}, and "
-                f"kafka.bootstrap.servers leads to the cluster {here}, where its offsets mean "
-                "nothing: set the option back, or set checkpointLocation to a new folder"
-            )
+    def _made_anew(self, topics: Collection[str], *, at_once: bool = False) -> frozenset[str]:
+        """Those of the topics that are others than they were, and may be gone on with."""
+        before = dict(self._identities.known)
+        made_anew = self._identities.made_anew(topics, at_once=at_once)
+        refuse_other_topics(made_anew, before, self._options)
+        return made_anew
 
     def _begin(self, came: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, int]:
         """Where to begin partitions that others have read, or nobody yet. Member's thread.
@@ -279,7 +287,7 @@ class Session:
         if beyond := {of: at for of, at in given.items() if at > last[of]}:
             # By the first answer; a broker that is back from a crash tells another later.
             last |= self._logs.ends(beyond, known=beyond)
-        reached = self._reached_with_open_transactions(given, last)
+        reached = self._extents.reached_in_transactions(given, last)
         found = {}
         for of, at in given.items():
             log = Range(first[of], max(first[of], at if of in reached else last[of]))
@@ -340,64 +348,32 @@ class Session:
         time.sleep(_CALM_PAUSE)
         return start
 
-    def _refuse_competition(self) -> None:
-        """Two sources of one query divide the partitions between them."""
-        if Rendezvous(self._id).is_in_competition():
-            raise MembershipError(
-                f"two sources of the query are members of the group {self._options.group!r} and "
-                "read the same topics: what one of them reads, the other does not. A frame that is "
-                "joined with itself is one source where each side renames its columns (select with "
-                "aliases), and two where they have the same. Rename them, or give each source a "
-                "kafka.group.id of its own (docs/SPARK.md)"
-            )
-
-    def _refuse_moved_state(self, moved: Collection[TopicPartition]) -> None:
-        """Partitions moved, and the query's state did not move with them."""
-        if not moved:
-            return
-        its, replays = Rendezvous(self._id), self._options.horizon is not None
-        if its.is_stateful() and not replays:
-            why = (
-                "keeps state, which stays in its checkpoint: results would be wrong. Give the "
-                "query a group of its own; or, if it joins or removes duplicates and does not "
-                "aggregate, set replayHorizon to the time that its state reaches back, with a "
-                "sink that is idempotent (docs/SPARK.md)"
-            )
-        elif its.is_aggregating() and replays:
-            why = (
-                "aggregates: what replayHorizon has it read again, it counts twice where the "
-                "partition was here before, and in part where a window began before the horizon. "
-                "Give the query a group of its own, or aggregate what its sink has (docs/SPARK.md)"
-            )
-        else:
-            return
-        raise MembershipError(
-            f"{names_of(moved)} moved between this query and other members of the group "
-            f"{self._options.group!r}, and the query {why}"
-        )
+    # --- topics that are gone ----------------------------------------------------------------
 
     def _refuse_deleted_topics(self, member: Member) -> None:
-        """Partitions went: to others, or with their topic, which leaves no log to tell of it."""
         with member.changed:
             went = member.went
-        if not went or not self._options.fail_on_data_loss:
-            return
-        topics = {of.topic for of in went}
-        try:
-            deleted = topics - self._logs.partition_counts(topics).keys()
-            if deleted:  # asked twice: a broker that has just started may not know it yet
-                time.sleep(self._options.retry_interval.total_seconds())
-                deleted -= self._logs.partition_counts(deleted).keys()
-        except KafkaException:
-            return  # asked again with the next call
-        if deleted:
-            raise DataLossError(
-                f"{', '.join(sorted(deleted))}: the query read from it, and it was deleted (or may "
-                "not be described any more); what was not read is gone. To go on with the other "
-                "topics, set failOnDataLoss=false"
-            )
+        if refuse_deleted_topics(went, self._logs, self._options):
+            with member.changed:
+                member.went -= went
+
+    def _start_over(self, member: Member) -> None:
+        """What is held of topics that were made anew is read from their beginnings."""
         with member.changed:
-            member.went -= went
+            topics = {of.topic for of in member.holdings.held}
+            rebalances = member.rebalances
+        # A topic that goes and comes takes its partitions along, where the group notices.
+        made_anew = self._made_anew(topics, at_once=rebalances != self._rebalances)
+        self._rebalances = rebalances
+        if not made_anew:
+            return
+        self._topics = {t: count for t, count in self._topics.items() if t not in made_anew}
+        if self._targets is not None:  # what is new since the run began is not read in it
+            for of in [of for of in self._targets if of.topic in made_anew]:
+                del self._targets[of]
+        self._extents.forget()
+        with member.changed:
+            member.holdings.start_over(made_anew)
 
     # --- planning --------------------------------------------------------------------------
 
@@ -419,6 +395,7 @@ class Session:
 
     def _plan(self, member: Member, *, limited: bool) -> Mapping[str, Any] | None:
         """The next batch; None: there is nothing to read, or not enough yet."""
+        self._start_over(member)
         with member.changed:
             holds = {
                 of: replace(hold)
@@ -489,16 +466,9 @@ class Session:
     def _available(
         self, member: Member, holds: Mapping[TopicPartition, Hold], *, limited: bool
     ) -> dict[TopicPartition, Range]:
+        most = self._options.max_offsets if limited else None
         try:
-            if not self._knows_enough(holds, limited=limited):
-                targets = self._targets or {}
-                known = {of: max(hold.reached, targets.get(of, 0)) for of, hold in holds.items()}
-                self._ends = self._logs.ends(holds, known=known)
-                self._asked_at = time.monotonic()
-            begins = self._beginnings(holds)
-            reached = self._reached_with_open_transactions(
-                {of: hold.reached for of, hold in holds.items()}, self._ends
-            )
+            logs = self._extents.look(holds, targets=self._targets, most=most)
         except KafkaException as error:
             why = f"the logs' ends can't be had: {error}"
             self._refuse_to_end(why, limited=limited)
@@ -506,27 +476,13 @@ class Session:
             return {}
         self._warned = ""
         available = {}
-        for of, end in self._ends.items():
-            first = begins.get(of, 0)
-            log = Range(first, max(first, holds[of].reached if of in reached else end))
+        for of, log in logs.items():
             position = self._position_within(member, of, holds[of], log)
+            end = self._extents.ends[of]
             if self._targets is not None:
-                end = self._target(of, position, end)  # noqa: PLW2901  # the end that counts
+                end = self._target(of, position, end)
             available[of] = Range(position, max(position, end))
         return available
-
-    def _reached_with_open_transactions(
-        self, offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
-    ) -> frozenset[TopicPartition]:
-        """Of offsets beyond the logs' ends: where transactions are open, and they are there.
-
-        A member of the group that reads uncommitted records has come so far, say. There is
-        nothing to read for us before the transaction has ended.
-        """
-        beyond = {of: at for of, at in offsets.items() if at > ends.get(of, at)}
-        if not beyond or not self._options.read_committed:
-            return frozenset()
-        return self._logs.reaching(beyond)
 
     def _target(self, of: TopicPartition, position: int, end: int) -> int:
         """Up to where this run reads a log that ends at ``end``."""
@@ -535,23 +491,6 @@ class Session:
         if end < target:  # it has become shorter, and won't reach to where it ended
             target = self._targets[of] = end
         return max(position, target)
-
-    def _knows_enough(self, holds: Mapping[TopicPartition, Hold], *, limited: bool) -> bool:
-        """Whether the logs' ends of a moment ago will do: what is there is more than is asked for.
-
-        A query that catches up asks once a second, not with every batch. A log that has become
-        shorter (an unclean election, a topic made anew) is noticed so much later. It is not taken
-        for shorter because others have read on since, and gave the partition back.
-        """
-        if time.monotonic() - self._asked_at > _ENDS_HOLD or holds.keys() != self._ends.keys():
-            return False
-        if any(hold.reached > self._ends[of] for of, hold in holds.items()):
-            return False
-        if self._targets is not None:
-            return all(end >= self._targets.get(of, 0) for of, end in self._ends.items())
-        most = self._options.max_offsets
-        there = sum(max(0, end - holds[of].position) for of, end in self._ends.items())
-        return limited and most is not None and there >= most
 
     def _warn_once(self, text: str) -> None:
         """Spark asks ten times a second: what goes on being so is told once."""
@@ -577,22 +516,6 @@ class Session:
                 member.holdings.move(of, position)
         return position
 
-    def _beginnings(self, held: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Where logs begin: of what came, and came back, at once; of all, once a second.
-
-        Nobody may have read them for longer than records are kept. What falls off behind a query
-        that is far back is told with its next batch; in the last second before, by its tasks.
-        """
-        asked = now_held = frozenset(held)
-        now = time.monotonic()
-        if now - self._begun_at <= _ENDS_HOLD:
-            asked -= self._begun
-        else:
-            self._begun_at = now
-        begins = self._logs.beginnings(asked)
-        self._begun = (self._begun & now_held) | begins.keys()
-        return begins
-
     def _refuse_loss(self, ranges: Mapping[TopicPartition, Range]) -> None:
         """What is to be replayed and is in the logs no more: told before its tasks start."""
         if not self._options.fail_on_data_loss:
@@ -601,7 +524,7 @@ class Session:
         with answering(self._options):
             begins = self._logs.beginnings(ranges)
             ends = self._logs.ends(ranges, known=stops)
-            reached = self._reached_with_open_transactions(stops, ends)
+            reached = self._extents.reached_in_transactions(stops, ends)
         for of, span in ranges.items():
             end = span.stop if of in reached else ends.get(of, span.stop)
             log = Range(begins.get(of, 0), end)
@@ -623,6 +546,7 @@ class Session:
             run=holdings.run,
             cluster=self._logs.cluster,
             topics=self._topics,
+            ids=self._identities.known,
             ranges={**standing, **chosen},
         )
 

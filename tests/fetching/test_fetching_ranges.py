@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from kafka_coop.fetching import ranges
 from kafka_coop.fetching.log_offsets import LogOffsets
 from kafka_coop.fetching.ranges import NoProgressError, OffsetsGoneError, RangeFetcher
+from kafka_coop.testing import EmbeddedKafka
 from kafka_coop.testing.cluster import KafkaCluster, wait_until
 from kafka_coop.types import TopicPartition
 
@@ -355,6 +356,29 @@ def test_logs_tell_their_ends_and_times(real: KafkaCluster) -> None:
     assert logs.at_times({full: 9000}) == {full: None}
     counts = logs.partition_counts([full.topic, "no-such-topic"], f"^{empty.topic}$")
     assert counts == {full.topic: 1, empty.topic: 1}
+
+
+def test_a_topic_that_is_made_anew_has_another_id(real: KafkaCluster) -> None:
+    here, unknown = _topic(real, 1).topic, "no-such-topic"
+    logs = LogOffsets(_config(real), read_committed=True)
+    assert logs.topic_ids([here], timeout=10) == {}, "before it is known who may be asked"
+    logs.partition_counts()
+    first = logs.topic_ids([here, unknown], timeout=10)
+    assert first == logs.topic_ids([here], timeout=10) != {}
+    assert unknown not in logs.partition_counts([unknown]), "to ask makes none"
+    real.delete_topic(here)
+    real.create_topic(here)
+    assert logs.topic_ids([here], timeout=10).keys() == first.keys()
+    assert logs.topic_ids([here], timeout=10) != first
+
+
+def test_where_no_controller_is_nobody_is_waited_for(embedded: EmbeddedKafka) -> None:
+    embedded.create_topic("a")
+    logs = LogOffsets({"bootstrap.servers": embedded.bootstrap_servers}, read_committed=True)
+    assert logs.partition_counts(["a"]) == {"a": 1}
+    before = time.monotonic()
+    assert logs.topic_ids(["a"], timeout=60) == {}
+    assert time.monotonic() - before < 30
 
 
 def test_a_pattern_means_no_internal_topics(real: KafkaCluster) -> None:

@@ -12,9 +12,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 from pyspark.sql import SparkSession
 from spark_priority import first_in_line
+from spark_sessions import Box
 
 import kafka_coop.spark
 from kafka_coop.spark import reading, sink
+from kafka_coop.testing import EmbeddedKafka
 
 
 @pytest.fixture(autouse=True)
@@ -28,6 +30,14 @@ def no_sockets_are_left_behind(request: pytest.FixtureRequest) -> Iterator[None]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
             gc.collect()
+
+
+@pytest.fixture
+def box(embedded: EmbeddedKafka) -> Iterator[Box]:
+    """A topic of the embedded broker."""
+    made = Box(embedded)
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ OFFSETS = st.builds(
     id=TEXT,
     run=TEXT,
     topics=st.dictionaries(NAMES, st.integers(1, 9)),
+    ids=st.dictionaries(NAMES, TEXT),
     ranges=st.dictionaries(st.builds(TopicPartition, NAMES, st.integers(0, 99)), RANGES),
 )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import itertools
 import json
 import logging
 import multiprocessing
@@ -12,7 +11,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from types import SimpleNamespace
@@ -25,6 +24,17 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.cimpl import NewPartitions
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql.streaming.datasource import ReadAllAvailable
+from spark_sessions import (
+    Box,
+    Offset,
+    batch,
+    end_of_who_died,
+    five_committed,
+    of_the_group,
+    plain_settings,
+    ranges,
+    tasks,
+)
 from spark_stand_in import serve
 
 from kafka_coop import CoopConsumer
@@ -35,161 +45,11 @@ from kafka_coop.spark.member import Member
 from kafka_coop.spark.offsets import Range
 from kafka_coop.spark.options import stream_options
 from kafka_coop.spark.progress import own_sources
-from kafka_coop.spark.reading import read_task
 from kafka_coop.spark.rendezvous import Rendezvous
 from kafka_coop.spark.session import Session
 from kafka_coop.spark.stream import StreamReader
-from kafka_coop.testing import EmbeddedKafka
 from kafka_coop.testing.cluster import KafkaCluster, wait_until
 from kafka_coop.types import TopicPartition
-
-_NUMBERS = itertools.count()
-Offset = Mapping[str, Any]
-NOTHING: Offset = {}
-
-
-class Box:
-    """A topic with two partitions and the sessions that read it."""
-
-    def __init__(self, kafka: EmbeddedKafka | KafkaCluster) -> None:
-        self.kafka = kafka
-        self.topic = f"session-{time.time_ns()}-{next(_NUMBERS)}"
-        self.sessions: list[Session] = []
-        kafka.create_topic(self.topic, partitions=2)
-
-    def produce(self, records: int, *partitions: int) -> None:
-        producer = Producer({"bootstrap.servers": self.kafka.bootstrap_servers})
-        for _ in range(records):
-            for partition in partitions or (0, 1):
-                producer.produce(self.topic, b"v", partition=partition)
-        assert producer.flush(30) == 0
-
-    def produce_to(self, topic: str, records: int) -> None:
-        producer = Producer({"bootstrap.servers": self.kafka.bootstrap_servers})
-        for _ in range(records):
-            producer.produce(topic, b"v")
-        assert producer.flush(30) == 0
-
-    @property
-    def embedded(self) -> EmbeddedKafka:
-        """For what only that one can."""
-        assert isinstance(self.kafka, EmbeddedKafka)
-        return self.kafka
-
-    def delete_before(self, offset: int) -> None:
-        """As retention does. A real broker's alone."""
-        assert isinstance(self.kafka, KafkaCluster)
-        before = [confluent_kafka.TopicPartition(self.topic, p, offset) for p in (0, 1)]
-        admin = self.kafka.admin()  # kept: without it nothing is answered
-        for deleted in admin.delete_records(before).values():
-            deleted.result(60)
-
-    def members(self) -> dict[str | None, list[int]]:
-        """Partitions by ``group.instance.id``, as Kafka's tools see them."""
-        assert isinstance(self.kafka, KafkaCluster)
-        group = f"group-{self.topic}"
-        admin = self.kafka.admin()  # the same
-        described = admin.describe_consumer_groups([group])[group].result(60)
-        return {
-            one.group_instance_id: sorted(of.partition for of in one.assignment.topic_partitions)
-            for one in described.members
-        }
-
-    def read(self, session: Session, start: Offset, end: Offset) -> list[tuple[int, int]]:
-        """As tasks do: partitions and offsets."""
-        found: list[tuple[int, int]] = []
-        for task in session.tasks(start, end):
-            for records in read_task(session._options, task):
-                columns = records.to_pydict()
-                found += zip(columns["partition"], columns["offset"], strict=True)
-        return sorted(found)
-
-    @property
-    def given(self) -> dict[str, str]:
-        """A session's options."""
-        return {
-            "kafka.bootstrap.servers": self.kafka.bootstrap_servers,
-            "kafka.group.id": f"group-{self.topic}",
-            "kafka.session.timeout.ms": "6000",
-            "subscribe": self.topic,
-            "startingOffsets": "earliest",
-            "assignmentTimeout": "30s",
-        }
-
-    def session(self, **options: str | None) -> Session:
-        given = self.given | options
-        changed = {key: value for key, value in given.items() if value is not None}
-        self.sessions.append(Session(stream_options(changed)))
-        return self.sessions[-1]
-
-    def close(self) -> None:
-        for session in self.sessions:
-            session.close()
-
-
-@pytest.fixture
-def box(embedded: EmbeddedKafka) -> Iterator[Box]:
-    made = Box(embedded)
-    yield made
-    made.close()
-
-
-def ranges(offset: Offset) -> dict[int, Range]:
-    """What a batch that ends there reads, by partition."""
-    spans = {int(key.rpartition(":")[2]): Range(*span) for key, span in offset["tps"].items()}
-    return {partition: span for partition, span in spans.items() if span.size}
-
-
-def tasks(session: Session, start: Offset, end: Offset) -> dict[int, Range]:
-    return {of.partition: span for task in session.tasks(start, end) for of, span in task.parts}
-
-
-def plain_settings(box: Box) -> dict[str, Any]:
-    """A `CoopConsumer`'s, of the sessions' group."""
-    return {
-        "bootstrap.servers": box.kafka.bootstrap_servers,
-        "group.id": f"group-{box.topic}",
-        "session.timeout.ms": 6000,
-        "auto.offset.reset": "earliest",
-    }
-
-
-def of_the_group(box: Box) -> list[int | None]:
-    """What is committed for the two partitions."""
-    asked = [confluent_kafka.TopicPartition(box.topic, p) for p in (0, 1)]
-    with CoopConsumer(plain_settings(box)) as reader:
-        found = [of.offset for of in reader.committed(asked, 30)]
-    return [None if offset < 0 else offset for offset in found]
-
-
-def five_committed(box: Box) -> Offset:
-    """The end of a first query's one batch, five records, which it has committed."""
-    first = box.session()
-    box.produce(5)
-    end = batch(first, {})
-    first.latest(end, limited=True)
-    first.close()
-    return end
-
-
-def batch(session: Session, start: Offset = NOTHING) -> Offset:
-    """The next batch that has something to read."""
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        end = session.latest(start, limited=True)
-        if end != start and ranges(end):
-            return end
-        start = end
-    raise AssertionError("nothing came")
-
-
-def end_of_who_died(box: Box) -> Offset:
-    """Of a query's first batch, five records a partition, of whose end the group was not told."""
-    dying = box.session()
-    box.produce(5)
-    end = batch(dying, {})
-    dying.close()
-    return end
 
 
 def test_where_nothing_is_new_the_offset_is_the_same(box: Box) -> None:
@@ -531,7 +391,7 @@ def test_a_query_that_catches_up_asks_for_the_logs_ends_once(
     box.produce(20)
     ends = Mock(side_effect=session._logs.ends)
     monkeypatch.setattr(session._logs, "ends", ends)
-    monkeypatch.setattr("kafka_coop.spark.session._ENDS_HOLD", 3600.0)
+    monkeypatch.setattr("kafka_coop.spark.extents._HOLD", 3600.0)
     offset: Offset = {}
     for _ in range(9):
         offset = batch(session, offset)
@@ -1075,7 +935,7 @@ def test_a_run_ends_where_a_log_ends_that_became_shorter(
 def test_what_falls_off_behind_a_query_is_seen_before_a_task_starts(
     box: Box, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
-    monkeypatch.setattr("kafka_coop.spark.session._ENDS_HOLD", 0.0)
+    monkeypatch.setattr("kafka_coop.spark.extents._HOLD", 0.0)
     session = box.session(maxOffsetsPerTrigger="2", failOnDataLoss=fails)
     for _ in range(6):
         box.produce(1)  # the embedded broker deletes whole batches
@@ -1096,7 +956,7 @@ def test_where_logs_begin_is_asked_for_once_in_a_while(
     box.produce(1)
     beginnings = Mock(side_effect=session._logs.beginnings)
     monkeypatch.setattr(session._logs, "beginnings", beginnings)
-    monkeypatch.setattr("kafka_coop.spark.session._ENDS_HOLD", 3600.0)
+    monkeypatch.setattr("kafka_coop.spark.extents._HOLD", 3600.0)
     end = batch(session, {})
     for _ in range(3):
         end = session.latest(end, limited=True)
@@ -1511,7 +1371,7 @@ def test_a_port_that_is_taken_is_told(box: Box, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_progress_has_the_lag_and_the_member(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafka_coop.spark.session._ENDS_HOLD", 0.0)
+    monkeypatch.setattr("kafka_coop.spark.extents._HOLD", 0.0)
     session = box.session(maxOffsetsPerTrigger="4")
     assert session.report() is None
     box.produce(5)
