@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from confluent_kafka import Message, TopicPartition
+from confluent_kafka import KafkaError, Message, TopicPartition
 from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]  # its stubs hide them
 from integration_support import Kind, Member, where
 
@@ -50,14 +50,30 @@ _RUN = time.time_ns() % 1_000_000_000
 
 
 class Guest(Member):
-    """A member in the test's own process, with a journal as those of other processes."""
+    """A member in the test's own process, with a journal as those of other processes.
+
+    Attributes:
+        commits: When each ended, and of each partition the offset and the error.
+    """
 
     _KINDS: Final[dict[Kind, journal.Kind]] = {"assigned": "A", "revoked": "V", "lost": "L"}
 
     def __init__(self, trial: Trial, name: str, **config: Any) -> None:
         self.journal: list[Event] = []
+        self.commits: list[tuple[int, dict[int, tuple[int, str]]]] = []
         trial.guests[name] = self.journal
-        super().__init__(trial.kafka, trial.group, trial.topic, client_id=name, **config)
+        super().__init__(
+            trial.kafka,
+            trial.group,
+            trial.topic,
+            client_id=name,
+            on_commit=self._on_commit,
+            **config,
+        )
+
+    def _on_commit(self, _error: KafkaError | None, answered: list[Any]) -> None:
+        taken = {of.partition: (of.offset, str(of.error or "")) for of in answered}
+        self.commits.append((time.monotonic_ns(), taken))
 
     def _note(self, kind: Kind, consumer: CoopConsumer, partitions: list[TopicPartition]) -> None:
         super()._note(kind, consumer, partitions)

@@ -54,5 +54,10 @@ def test_it_gives_the_partitions_back_and_time_ends_the_leave(
         group.end_soundly()
         after = [e for e in group.events("theirs") if e.kind == "R" and e.at > left]
         mine = {(partition, offset) for _, partition, offset in ours.records}
-        assert not [e for e in after if (*e.partitions, e.offset) in mine], "it was committed"
+        twice = [(*e.partitions, e.offset) for e in after if (*e.partitions, e.offset) in mine]
+        assert not twice, (
+            f"it was committed: {twice[:9]}, ours was told {ours.told} and committed "
+            f"{ours.commits}, and closed at {left}; others: "
+            f"{[e for e in group.events('theirs') if e.kind != 'R']}"
+        )
         assert (ours.count("lost"), ours.raised) == (0, [])
