@@ -55,7 +55,7 @@ def replay(
         if not unread:
             with member.changed:
                 if _foreign(member, wanted) == foreign:
-                    return _begin(member.holdings, wanted, end)
+                    return _begin(member.holdings, planned, wanted, end)
         if time.monotonic() >= deadline:
             names = names_of(unread)
             raise MembershipError(
@@ -68,15 +68,25 @@ def replay(
 
 
 def _begin(
-    holdings: Holdings, wanted: Mapping[TopicPartition, Range], end: Mapping[str, Any]
+    holdings: Holdings,
+    planned: SourceOffset,
+    wanted: Mapping[TopicPartition, Range],
+    end: Mapping[str, Any],
 ) -> dict[TopicPartition, Range]:
+    """What nobody else has held since the batch was planned, just as it was planned.
+
+    A partition that others have claimed is left out although it has come back. A replay before this
+    one may have left it to them, and be in the sink: a sink that knows its batches by number would
+    take this one for the same, and the records would never be there. The next batch has them.
+    """
     ready = holdings.ready()
+    unmoved = {of for of in ready if holdings.held[of].after == planned.run}
     ranges = {
         of: Range(ready[of], span.stop)
         for of, span in wanted.items()
-        if of in ready and ready[of] < span.stop
+        if of in unmoved and ready[of] < span.stop
     }
-    if skipped := sorted(wanted.keys() - ready.keys()):
+    if skipped := sorted(wanted.keys() - unmoved):
         _LOG.warning(
             "the replayed batch leaves out %s: other members have taken them over",
             ", ".join(f"{of.topic}:{of.partition}" for of in skipped),

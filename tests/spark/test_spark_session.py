@@ -52,6 +52,17 @@ from kafka_coop.testing.cluster import KafkaCluster, wait_until
 from kafka_coop.types import TopicPartition
 
 
+def test_a_replayed_batch_leaves_out_what_others_had_and_gave_back_unread(box: Box) -> None:
+    """A replay before this one may have left it to them, and be in the sink: that takes no more."""
+    end = end_of_who_died(box)
+    other = box.session()
+    assert ranges(batch(other, {})) == {0: Range(0, 5), 1: Range(0, 5)}, "claimed"
+    other.close()
+    again = box.session()
+    assert tasks(again, {}, end) == {}
+    assert ranges(batch(again, end)) == {0: Range(0, 5), 1: Range(0, 5)}
+
+
 def test_where_nothing_is_new_the_offset_is_the_same(box: Box) -> None:
     session = box.session()
     box.produce(3)
