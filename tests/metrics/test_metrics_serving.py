@@ -129,7 +129,9 @@ def test_what_goes_wrong_is_logged_and_a_prober_that_hangs_up_is_no_news(
 ) -> None:
     with serve(Hung(raised), 0, host="127.0.0.1") as server, pytest.raises(RemoteDisconnected):
         get(server, "/health")
-    assert capfd.readouterr().err == ""
+    printed = capfd.readouterr().err.splitlines()
+    # What librdkafka prints is of clients that earlier tests have left to the collector.
+    assert [line for line in printed if not line.startswith("%")] == []
     assert ("no idea" in caplog.text) == logged
 
 

@@ -10,7 +10,7 @@ import pytest
 from kafka_coop import leader
 from kafka_coop.membership import effects as ef
 from kafka_coop.membership import events as ev
-from kafka_coop.membership import joining
+from kafka_coop.membership import adopting
 from kafka_coop.membership.member import Member
 from kafka_coop.membership.states import CELLS, State
 from kafka_coop.membership.steps import GivingUp
@@ -152,7 +152,7 @@ def test_giving_up_without_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
         actions = (ef.CallRevoked(partitions=partitions), ef.Release(partitions=partitions))
         return GivingUp(actions=actions, revoked=partitions)
 
-    monkeypatch.setattr(joining, "revoke", without)
+    monkeypatch.setattr(adopting, "revoke", without)
     found = violated()
     assert found.invariant == "2"
     assert "has not committed it" in str(found)
