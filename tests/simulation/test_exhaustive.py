@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from kafka_coop import leader
+from kafka_coop.membership import adopting
 from kafka_coop.membership import effects as ef
 from kafka_coop.membership import events as ev
-from kafka_coop.membership import adopting
 from kafka_coop.membership.member import Member
 from kafka_coop.membership.states import CELLS, State
 from kafka_coop.membership.steps import GivingUp
