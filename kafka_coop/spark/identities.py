@@ -40,7 +40,7 @@ class Identities:
         """Topics that were told of, those that are gone included."""
         return self._known
 
-    def made_anew(self, topics: Collection[str], *, at_once: bool = False) -> frozenset[str]:
+    def made_anew(self, topics: Collection[str], *, at_once: bool = False) -> dict[str, str]:
         """The topics that are others than they were known as. What is new is known from here on.
 
         Asks the brokers, at most once a second. Where they do not tell (before 2.8 topics had no
@@ -49,13 +49,16 @@ class Identities:
         Args:
             topics: Those of which something is to be read.
             at_once: They may have changed since the last question, whenever that was.
+
+        Returns:
+            The ids that they had before.
         """
         now = time.monotonic()
         if now < self._ask_again and self._asked.issuperset(topics) and not at_once:
-            return frozenset()
+            return {}
         told = self._logs.topic_ids(topics, timeout=_PATIENCE)
         self._asked = frozenset(topics)
         self._ask_again = time.monotonic() + (_HOLD if told else _HOLD_UNTOLD)
-        changed = {topic for topic, id_ in told.items() if self._known.get(topic, id_) != id_}
-        self._known |= told
-        return frozenset(changed)
+        before = self._known
+        self._known = before | told
+        return {t: before[t] for t, id_ in told.items() if before.get(t, id_) != id_}

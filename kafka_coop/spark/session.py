@@ -89,7 +89,7 @@ class Session:
         self._identities = Identities(self._logs, {})
         self._extents = Extents(self._logs, read_committed=options.read_committed)
         self._rebalances = 0
-        self._gone: frozenset[str] = frozenset()
+        self._gone: Collection[str] = ()
 
     # --- what Spark calls ------------------------------------------------------------------
 
@@ -235,11 +235,10 @@ class Session:
         )
         return self._member
 
-    def _made_anew(self, topics: Collection[str], *, at_once: bool = False) -> frozenset[str]:
+    def _made_anew(self, topics: Collection[str], *, at_once: bool = False) -> Collection[str]:
         """Those of the topics that are others than they were, and may be gone on with."""
-        before = dict(self._identities.known)
         made_anew = self._identities.made_anew(topics, at_once=at_once)
-        refuse_other_topics(made_anew, before, self._options)
+        refuse_other_topics(made_anew, self._options)
         return made_anew
 
     def _begin(self, came: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, int]:

@@ -80,14 +80,11 @@ def refuse_another_cluster(checkpoint: SourceOffset, here: str) -> None:
         )
 
 
-def refuse_other_topics(
-    made_anew: Collection[str], known: Mapping[str, str], options: StreamOptions
-) -> None:
+def refuse_other_topics(made_anew: Mapping[str, str], options: StreamOptions) -> None:
     """Topics were deleted and made anew: what was not read of the old ones is gone.
 
     Args:
-        made_anew: Their names.
-        known: The ids under which they were read.
+        made_anew: Their names, and the ids under which they were read.
         options: ``failOnDataLoss``: else they are begun from their beginnings.
 
     Raises:
@@ -95,7 +92,7 @@ def refuse_other_topics(
     """
     if not made_anew:
         return
-    names = ", ".join(f"{topic} (id {known[topic]} before)" for topic in sorted(made_anew))
+    names = ", ".join(f"{topic} (id {id_} before)" for topic, id_ in sorted(made_anew.items()))
     what = f"deleted and made anew since the query read it: {names}"
     if options.fail_on_data_loss:
         raise DataLossError(

@@ -176,29 +176,29 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_it_is_asked_once_a_second_and_at_once_where_something_came(clock: list[float]) -> None:
     logs = Logs(a="1", b="2")
     known = Identities(logs, {})
-    assert known.made_anew(["a"]) == known.made_anew(["a"]) == frozenset()
+    assert known.made_anew(["a"]) == known.made_anew(["a"]) == {}
     assert logs.asked == [["a"]]
     known.made_anew(["a", "b"])
     known.made_anew(["b"], at_once=True)
     assert logs.asked == [["a"], ["a", "b"], ["b"]]
     clock[0] += 1.1
     logs.ids = {"a": "1", "b": "3"}
-    assert known.made_anew(["a", "b"]) == {"b"}
+    assert known.made_anew(["a", "b"]) == {"b": "2"}
     assert known.known == logs.ids
     clock[0] += 1.1
-    assert known.made_anew(["a", "b"]) == frozenset(), "told once"
+    assert known.made_anew(["a", "b"]) == {}, "told once"
 
 
 def test_brokers_that_do_not_tell_are_asked_seldom(clock: list[float]) -> None:
     logs = Logs()
     known = Identities(logs, {"a": "1"})
     for _ in range(5):
-        assert known.made_anew(["a"]) == frozenset()
+        assert known.made_anew(["a"]) == {}
         clock[0] += 1.1
     assert logs.asked == [["a"]]
     clock[0] += 10
     logs.ids = {"a": "2"}
-    assert known.made_anew(["a"]) == {"a"}
+    assert known.made_anew(["a"]) == {"a": "1"}
 
 
 def test_who_is_gone_is_remembered(clock: list[float]) -> None:
@@ -207,10 +207,10 @@ def test_who_is_gone_is_remembered(clock: list[float]) -> None:
     known.made_anew(["a"])
     clock[0] += 100
     logs.ids = {}
-    assert known.made_anew(["a"]) == frozenset()
+    assert known.made_anew(["a"]) == {}
     clock[0] += 100
     logs.ids = {"a": "2"}
-    assert known.made_anew(["a"]) == {"a"}
+    assert known.made_anew(["a"]) == {"a": "1"}
 
 
 # --- what it means for what is held --------------------------------------------------------
