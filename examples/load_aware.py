@@ -9,7 +9,7 @@ they consume; at the next rebalance the leader levels that, and moves as little 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
 
@@ -57,14 +57,27 @@ def main() -> None:
         show("by count:", members)
         heavy = members[0].owned[0]
         for _ in range(5):
-            fill(config, "uploads", range(PARTITIONS), records=50, size=100)
-            fill(config, "uploads", [heavy], records=50, size=1000)
+            upload(config, heavy)
             consume(members, records=50 * (PARTITIONS + 1), seconds=1)
-        balance = partial(members[0].consumer.enforce_rebalance, "loads were measured")
-        until(lambda: settled(members) and relieved(members, heavy), members, now_and_then=balance)
+        until(
+            lambda: settled(members) and relieved(members, heavy),
+            members,
+            {
+                1.0: partial(upload, config, heavy),  # it goes on: what is still has no load
+                BETWEEN_LOOKS: partial(
+                    members[0].consumer.enforce_rebalance, "loads were measured"
+                ),
+            },
+        )
         show(f"by load, {heavy} being heavy:", members)
         for member in members:
             member.consumer.close()
+
+
+def upload(config: Config, heavy: int) -> None:
+    """As many records for each partition, and as many large ones for this one."""
+    fill(config, "uploads", range(PARTITIONS), records=50, size=100)
+    fill(config, "uploads", [heavy], records=50, size=1000)
 
 
 def consume(members: list[Member], records: int, seconds: float) -> None:
@@ -88,20 +101,23 @@ def relieved(members: list[Member], heavy: int) -> bool:
 def until(
     reached: Callable[[], bool],
     members: list[Member],
-    now_and_then: Callable[[], object] = lambda: None,
+    now_and_then: Mapping[float, Callable[[], object]] | None = None,
 ) -> None:
-    """Polls until it is so.
+    """Polls until it is so, and does what is to be done every so many seconds.
 
     Loads are looked at when the group rebalances, so a service has it do so now and then. What a
     member publishes is smoothed: who measured nothing before needs a second round to be known.
     """
-    limit, due = time.monotonic() + 120, time.monotonic()
+    limit = time.monotonic() + 120
+    due = dict.fromkeys(now_and_then or {}, 0.0)
     while not reached():
         if time.monotonic() > limit:
-            raise TimeoutError("the group did not settle within two minutes")
-        if time.monotonic() >= due:
-            now_and_then()
-            due = time.monotonic() + BETWEEN_LOOKS
+            owned = {m.name: m.owned for m in members}
+            raise TimeoutError(f"the group did not settle within two minutes: {owned}")
+        for seconds, action in (now_and_then or {}).items():
+            if time.monotonic() >= due[seconds]:
+                action()
+                due[seconds] = time.monotonic() + seconds
         for member in members:
             member.work()
 

@@ -11,6 +11,7 @@ Ints: TypeAlias = npt.NDArray[np.int32]
 """Indices: of members, topics or subscriber sets. -1 where there is none."""
 Counts: TypeAlias = npt.NDArray[np.int64]
 """Numbers of partitions, and positions in columns."""
+Floats: TypeAlias = npt.NDArray[np.float64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
 NOBODY = -1

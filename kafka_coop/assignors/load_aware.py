@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from kafka_coop.assignors.balance import balance
-from kafka_coop.assignors.columns import NOBODY, Counts, Ints, loads
+from kafka_coop.assignors.columns import NOBODY, Counts, Floats, Ints, loads
 from kafka_coop.assignors.memory import RemembersGeneration
 from kafka_coop.assignors.plan import Plan
 from kafka_coop.assignors.snapshot import Snapshot, SnapshotGroup, snapshot_of
@@ -39,9 +39,10 @@ class LoadAwareSticky(RemembersGeneration):
     """Balances the load of members within a tolerance, and leaves alone what is within it.
 
     Members publish what each of their partitions costs: lag, records or bytes a second, in
-    whatever unit the group agrees on. A partition nobody has measured costs the average of
-    those measured; an idle one a hundredth of it, so that counts break ties. Where nobody has
-    measured anything, counts are balanced, as `CooperativeSticky` does.
+    whatever unit the group agrees on. A partition nobody has measured costs what this leader last
+    heard of it, else the average of those measured; an idle one a hundredth of that, so that
+    counts break ties. Where nobody has measured anything, counts are balanced, as
+    `CooperativeSticky` does.
 
     **Objective.** Owners keep what they have; what is unowned is placed heaviest first, each on
     the least loaded subscriber. Let h be tolerance · average load. A *move* takes a partition p
@@ -90,6 +91,7 @@ class LoadAwareSticky(RemembersGeneration):
         self._owned = NO_PARTITIONS
         self._published: dict[TopicPartition, float] = {}
         self._left: dict[TopicPartition, float] = {}
+        self._heard: dict[TopicPartition, float] = {}
 
     def measure_with(self, load: Callable[[Partitions], Loads]) -> bool:
         """Offers what the consumer measures by itself.
@@ -125,10 +127,18 @@ class LoadAwareSticky(RemembersGeneration):
         self._owned = assignment.partitions
 
     def assign(self, cluster: Cluster, group: GroupSubscription) -> Plan:
-        """Plans for the group; see the class for what it promises."""
+        """Plans for the group; see the class for what it promises.
+
+        Who has just got a partition has yet to measure it, and there is a round as soon as someone
+        is late to give up: taken for average, what is heavy would have others moved to its owner,
+        and back when it is known.
+        """
         snapshot = snapshot_of(cluster, group)
         owner = snapshot.owned.owner
-        costs = _costs(snapshot, _loads_of(group))
+        heard = self._heard | _said(snapshot, _loads_of(group))
+        at = snapshot.claims_of([Partitions.of(heard)]).position
+        self._heard = {p: heard[p] for p in snapshot.named(at)}  # what exists still
+        costs = _costs(snapshot.size, at, np.array(list(self._heard.values())))
         if costs is None:
             return Plan(snapshot, balance(snapshot, owner))
         board = _Board(snapshot, owner.copy(), costs)
@@ -146,28 +156,29 @@ def _loads_of(group: GroupSubscription) -> Mapping[str, Loads]:
     return {m: x.load for m, x in found.items() if isinstance(x, SubscriptionMarks) and x.load}
 
 
-def _costs(snapshot: Snapshot, loads: Mapping[str, Loads]) -> Counts | None:
-    """What each partition costs: its rightful owner's word, else the largest that anyone says.
-
-    Returns:
-        The costs, or None where nothing is known.
-    """
-    costs = np.full(snapshot.size, np.nan)
+def _said(snapshot: Snapshot, loads: Mapping[str, Loads]) -> dict[TopicPartition, float]:
+    """What partitions cost: their rightful owner's word, else the largest that anyone says."""
+    found: dict[TopicPartition, float] = {}
     for index, member in enumerate(snapshot.members):
         load = loads.get(member)
         if load:
             at = snapshot.claims_of([Partitions.of(load)]).position
-            values = np.array([load[p] for p in snapshot.named(at)])
             owner = snapshot.owned.owner[at]
-            costs[at[owner == index]] = values[owner == index]
-            free = at[owner == NOBODY]
-            costs[free] = np.fmax(costs[free], values[owner == NOBODY])
-    known = ~np.isnan(costs)
-    average = float(costs[known].mean()) if known.any() else 0.0
+            for p in snapshot.named(at[owner == index]):
+                found[p] = load[p]
+            for p in snapshot.named(at[owner == NOBODY]):
+                found[p] = max(load[p], found.get(p, 0.0))
+    return found
+
+
+def _costs(size: int, at: Counts, known: Floats) -> Counts | None:
+    """What each partition costs, of which these are known; None where nothing is."""
+    average = float(known.mean()) if known.size else 0.0
     if not average:
         return None
-    relative = np.where(known, costs / average, 1)
-    whole: Counts = np.rint(relative * _AVERAGE).astype(np.int64)
+    costs = np.full(size, average)
+    costs[at] = known
+    whole: Counts = np.rint(costs / average * _AVERAGE).astype(np.int64)
     np.maximum(whole, _LEAST, out=whole)
     return whole
 

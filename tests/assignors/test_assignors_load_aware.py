@@ -264,6 +264,37 @@ def test_nobodys_partitions_cost_the_average_of_those_measured() -> None:
     assert len(plan["a"].partitions) == len(plan["b"].partitions) == 2
 
 
+def test_what_has_just_moved_costs_what_the_leader_last_heard_until_it_is_measured_anew() -> None:
+    """A round within the first second: its new owner says nothing of it, its old one no more."""
+    cluster, leader = Cluster(partitions={"t": 8}), LoadAwareSticky()
+    loads = {TopicPartition("t", p): 1000.0 if p == 4 else 100.0 for p in range(8)}
+    group: Group = {"a": Subscription(topics=("t",), owned=Partitions({"t": range(8)}))}
+    leader.assign(cluster, publishing(group, loads))
+    settled = {"a": Partitions({"t": [4]}), "b": Partitions({"t": [0, 1, 2, 3, 5, 6, 7]})}
+    group = {m: Subscription(topics=("t",), owned=o) for m, o in settled.items()}
+    unmeasured = {p: v for p, v in loads.items() if p.partition != 4}
+    again = leader.assign(cluster, publishing(group, unmeasured))
+    assert {m: again[m].partitions for m in group} == settled
+    lighter = leader.assign(cluster, publishing(group, dict.fromkeys(loads, 100.0)))
+    assert len(lighter["a"].partitions) == 4  # its owner's new word counts
+
+
+def test_what_no_longer_exists_is_not_remembered() -> None:
+    leader = LoadAwareSticky()
+    group: Group = {
+        "a": Subscription(topics=("t", "u"), owned=Partitions({"t": [0], "u": [0, 1, 2, 3]})),
+        "b": Subscription(topics=("t", "u")),
+    }
+    loads = {TopicPartition("u", p): 700.0 for p in range(4)} | {TopicPartition("t", 0): 1.0}
+    leader.assign(Cluster(partitions={"t": 1, "u": 4}), publishing(group, loads))
+    leader.assign(Cluster(partitions={"t": 1}), publishing(group, {}))
+    fresh = leader.assign(Cluster(partitions={"t": 1, "u": 4}), publishing(group, {}))
+    want = LoadAwareSticky().assign(
+        Cluster(partitions={"t": 1, "u": 4}), publishing(group, {TopicPartition("t", 0): 1.0})
+    )
+    assert dict(fresh) == dict(want)
+
+
 def test_idle_partitions_are_spread_by_count() -> None:
     cluster = Cluster(partitions={"t": 9})
     group = {m: Subscription(topics=("t",)) for m in "abc"}

@@ -297,6 +297,7 @@ def test_a_fork_makes_the_childs_copy_unusable(embedded: EmbeddedKafka, dropped:
     member = Member(embedded, unique("g"), topic)
     with members(member):
         shared(topic, 2, member)
+        gc.collect()  # other tests' producers: librdkafka crashes where a child frees its parent's
         listening, speaking = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -308,7 +309,7 @@ def test_a_fork_makes_the_childs_copy_unusable(embedded: EmbeddedKafka, dropped:
             answer = said.read()
             _, status = os.waitpid(pid, 0)
             killer.cancel()
-        assert status == 0, "the child hung"
+        assert os.waitstatus_to_exitcode(status) == 0  # -9: it hung
         assert answer.startswith("RuntimeError RuntimeError RuntimeError closed")
         assert "fork" in answer
         publish(embedded, topic, 1, 0, 1)

@@ -33,7 +33,7 @@ _JAVA_STRATEGIES: Final = {
 _ROOT: Final = Path(__file__).parents[3]
 _PATIENCE: Final = 120.0  # a close is bounded, but a busy machine is not
 _ANSWER: Final = timedelta(seconds=5)
-_WORDS: Final = 4000
+_WORDS: Final = 8000
 
 
 class Crew:

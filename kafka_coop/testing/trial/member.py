@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import logging
 import os
 import signal
 import struct
@@ -33,6 +34,7 @@ DRAIN: Final = b"drain\n"
 
 _DRAINING: Final = timedelta(seconds=30)
 _POLL: Final = 0.05
+_A_WHOLE_JOIN: Final = 30.0
 _BATCH: Final = 200
 _COMMIT_INTERVAL_MS: Final = 200
 _GENERATION: Final = struct.Struct("=i")
@@ -285,6 +287,7 @@ class _KafkaPython:
             "cooperative-sticky": CooperativeStickyAssignor,
         }
         config = {k.replace(".", "_"): v for k, v in job.config.items()}
+        logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
         self._journal = journal
         self._consumer = kafka.KafkaConsumer(
             bootstrap_servers=job.bootstrap.split(","),
@@ -315,7 +318,17 @@ class _KafkaPython:
         self._journal.callback(kind, generation, (p.partition for p in partitions))
 
     def step(self) -> None:
-        for records in self._consumer.poll(timeout_ms=int(_POLL * 1000)).values():
+        """A join is not left to the next poll: kafka-python 3.0.12 may forget it in between.
+
+        An answer that comes between two polls is dropped, and it joins anew: as the leader it
+        throws the whole group back into a round, time and again on a busy machine. And a leader
+        that had joined because of metadata takes itself for assigned before SyncGroup is answered:
+        if poll's time runs out then, what it was given is never looked at, and it stands in the
+        group owning nothing, without a heartbeat.
+        """
+        joining = self._consumer._coordinator.need_rejoin()  # noqa: SLF001  # no other way
+        seconds = _A_WHOLE_JOIN if joining else _POLL
+        for records in self._consumer.poll(timeout_ms=int(seconds * 1000)).values():
             self._journal.records((r.partition, r.offset) for r in records)
 
     def drain(self) -> None:
