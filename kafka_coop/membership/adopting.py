@@ -43,7 +43,10 @@ class Adopting(MemberCore):
             opened += (PrefetchOffsets(partitions=added - going, generation=self.generation),)
         if current.follow_up and not self._gives_up(assigned, now):
             self._pulse.announce(now)
-        return opened + self._make_way(assignment, now)
+        way = self._make_way(assignment, now)
+        if self._blocking is not None:
+            self._blocking.is_marked = marks is not None
+        return opened + way
 
     def _gives_up(self, assigned: Partitions, now: float) -> bool:
         """Whether others wait for what we claimed: we must join again without it."""
@@ -76,6 +79,7 @@ class Adopting(MemberCore):
         gave_up = self._gives_up(assigned, now)
         self._enter(State.STABLE)
         self.owned, self.applied = assigned, self.generation
+        self._attendance.applied()
         self.vouched = self.metadata
         regained = self._pulse.regain()
         if added:
@@ -131,16 +135,16 @@ class Adopting(MemberCore):
     def _may_outlive(self, out: BlockingStep) -> bool:
         """Whether the next JoinGroup may go out before this step is done.
 
-        What is lost is not ours to claim; what was claimed with a generation before the latest may
-        not have been withheld for us; and what the user no longer wants goes before a join.
+        What is lost is not ours to claim, nor what was not withheld for us; and what the user no
+        longer wants goes before a join.
         """
         if out.withdrawing or out.gives_up.lost or self._pulse.forfeited:
             return False
+        if self._preparation().actions:
+            return False
         if self.state is State.ADOPTING:
-            is_ours = self.applied == self.generation - 1
-        else:
-            is_ours = bool(out.outlived)
-        return is_ours and not self._preparation().actions
+            return self._attendance.was_heard(by_ours=out.is_marked)
+        return bool(out.outlived)
 
     def _outlive(self, now: float) -> Effects:
         """On to the next round, as the owner of what the step gives up and of what we keep.
@@ -162,6 +166,7 @@ class Adopting(MemberCore):
         out.others_wait, out.adopts = False, None
         self._round, self._joined = None, None
         self.applied = self.generation
+        self._attendance.applied()
         self._go_and_join()
         self._begin_round(now)
         return (*told, WithdrawStep(step_id=out.step_id))

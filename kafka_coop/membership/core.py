@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from kafka_coop.errors import AuthenticationFailedError, Failure, RequestFailedError
 from kafka_coop.membership import events as ev
+from kafka_coop.membership.attendance import Attendance
 from kafka_coop.membership.discovery import Discovery
 from kafka_coop.membership.effects import (
     AbortJoin,
@@ -58,6 +59,8 @@ class BlockingStep:
     offered_at: float
     adopts: Assignment | None = None
     """What is adopted once it is done, for the step between Sync and STABLE."""
+    is_marked: bool = False
+    """What is adopted comes from a leader of ours."""
     withdrawing: bool = False
     others_wait: bool = False
     """The group is in its next round meanwhile."""
@@ -87,8 +90,7 @@ class MemberCore:
         self.owned: Partitions = NO_PARTITIONS
         self.applied: Generation = NO_GENERATION
         """The generation that `owned` came with. A missed Sync leaves it behind `generation`."""
-        self._joined_last: Generation = NO_GENERATION
-        """The last round that we joined, applied or not."""
+        self._attendance = Attendance()
         # What producers are to send offsets with (KIP-447): an identity with which all that is
         # owned was ours. When we are out of the group it stays the one that is lost, which the
         # coordinator refuses; without a generation it would take offsets from anybody. Else a
@@ -238,7 +240,8 @@ class MemberCore:
     def _reset(self, why: str, now: float, *, keep_member_id: bool) -> Effects:
         """This generation is over for us: what we own is lost, and prepare is armed again."""
         self.generation = NO_GENERATION
-        self.applied = self._joined_last = NO_GENERATION
+        self.applied = NO_GENERATION
+        self._attendance.reset()
         if not keep_member_id:
             self.member_id = NO_MEMBER_ID
         effects = self._pulse.stop()

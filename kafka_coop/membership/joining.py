@@ -154,7 +154,7 @@ class Joining(Adopting):
         """In the group, in COMPLETING_REBALANCE: heartbeats start here."""
         if self._has_missed_a_round(answer.generation, now):
             self._pulse.forfeit()
-        self._joined_last = answer.generation
+        self._attendance.joined(answer)
         self.member_id, self.generation = answer.member_id, answer.generation
         if not self._pulse.forfeited:
             self.vouched = self.metadata
@@ -273,8 +273,8 @@ class Joining(Adopting):
         if nothing had happened, and would commit what it had processed two generations ago. While
         our lease lasted no such round can have ended.
         """
-        after = self._joined_last + 1
-        return bool(self.owned) and joined > after and now >= self._pulse.lease_until
+        missed = bool(self.owned) and self._attendance.skips(joined)
+        return missed and now >= self._pulse.lease_until
 
     # --- SyncGroup's answer ----------------------------------------------------------------
 

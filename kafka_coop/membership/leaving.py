@@ -159,6 +159,7 @@ class Leaving(MemberCore):
     def _finish_leaving(self, now: float) -> Effects:
         effects = self._pulse.stop()
         self.generation, self.applied, self.member_id = NO_GENERATION, NO_GENERATION, NO_MEMBER_ID
+        self._attendance.reset()
         self._awaited, self._joined, self._round, self._rejoin = None, None, None, None
         self._prepared = False
         self._joining_since = None

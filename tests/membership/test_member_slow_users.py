@@ -286,6 +286,60 @@ def test_so_it_is_where_the_missed_round_comes_in_between() -> None:
     assert len(box.sent(ef.SendJoin)) == 3
 
 
+def a_round_cut_short(*leaders: str, marks: AssignmentMarks | None) -> MemberBox:
+    """Newcomers came between JoinGroup and SyncGroup of all rounds but the last."""
+    box = MemberBox.fresh(heartbeat_interval=BEAT).join(T01)
+    box.beat(ErrorCode.rebalance_in_progress)
+    for generation, leader in enumerate(leaders, 2):
+        box.answer_join(generation=generation, leader=leader)
+        if generation <= len(leaders):
+            box.answer_sync(error=ErrorCode.rebalance_in_progress)
+    box.answer_sync(T0, marks=marks)
+    assert box.stands(State.ADOPTING)
+    box.beat(ErrorCode.rebalance_in_progress)
+    box.tick(10 * PATIENCE)
+    return box
+
+
+@pytest.mark.parametrize("leaders", [("a", "b"), ("b", "b"), ("a", "b", "b")])
+def test_a_leader_of_ours_has_withheld_what_nobody_contests(leaders: tuple[str, ...]) -> None:
+    """Of the first round that was missed it had the newest claim, whoever led."""
+    box = a_round_cut_short(*leaders, marks=AssignmentMarks())
+    assert box.stands(State.JOINING)
+    assert box.subscription().owned == T01
+    assert box.subscription().generation == len(leaders) + 1
+
+
+@pytest.mark.parametrize(
+    ("leaders", "marks"),
+    [
+        (("a", "b"), None),
+        (("a", "b", "c"), AssignmentMarks()),
+        (("a", "b", "a"), AssignmentMarks()),
+    ],
+)
+def test_another_leader_may_have_given_away_what_was_claimed_late(
+    leaders: tuple[str, ...], marks: AssignmentMarks | None
+) -> None:
+    """In the second round that was missed, say: only who leads the last one is known to be ours."""
+    assert a_round_cut_short(*leaders, marks=marks).stands(State.ADOPTING)
+
+
+def test_a_round_that_is_joined_twice_is_none_that_was_missed() -> None:
+    """The coordinator was lost before SyncGroup was answered: the generation is the same one."""
+    box = MemberBox.fresh(heartbeat_interval=BEAT).join(T01)
+    box.beat(ErrorCode.rebalance_in_progress)
+    box.answer_join(generation=2)
+    box.answer_sync(error=ErrorCode.not_coordinator)
+    box.tick(1.0)
+    box.find()
+    box.answer_join(generation=2)
+    box.answer_sync(T0)
+    box.beat(ErrorCode.rebalance_in_progress)
+    box.tick(10 * PATIENCE)
+    assert box.stands(State.JOINING)
+
+
 def test_a_follow_up_that_does_not_come_is_asked_for_all_the_same() -> None:
     """Nothing of it is to be given up by us: what came back is, and is ours again."""
     box = in_the_next_round(asked_to_give_up())
