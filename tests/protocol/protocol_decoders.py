@@ -1,8 +1,8 @@
 """Every decoder of bytes that others send: with sound bytes, and what it may raise.
 
 Each takes a list of inputs and goes through them, since a group's subscriptions are decoded
-together. What it raises beyond `MalformedDataError` (or `ValueError`, where that is the contract)
-is a fault, and so is an answer that breaks the decoder's promise.
+together. What it raises beyond `MalformedDataError` (or what its contract names instead) is a
+fault, and so is an answer that breaks the decoder's promise.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
+from protocol_logins import REFUSALS, TOKENS, read_refusal, read_scram, read_token, scram_challenges
 from protocol_samples import EVERY_VERSION, SAMPLES, answer_frame, kio_class, one_of_everything
 
+from kafka_coop.assignors import known_names
 from kafka_coop.broker.frames import FrameSplitter, frame
-from kafka_coop.errors import MalformedDataError
+from kafka_coop.errors import AuthenticationFailedError, MalformedDataError
 from kafka_coop.fetching.group_metadata import decode_group_metadata, encode_group_metadata
 from kafka_coop.leader import run_assignor
 from kafka_coop.protocol.assignment import decode_assignment, encode_assignment
@@ -94,7 +96,7 @@ class Decoder:
 
 
 def _each(
-    decode: Callable[[bytes], object], *, refuses: type[ValueError] = MalformedDataError
+    decode: Callable[[bytes], object], *, refuses: type[Exception] = MalformedDataError
 ) -> Callable[[Sequence[bytes]], list[bool]]:
     def all_of(inputs: Sequence[bytes]) -> list[bool]:
         return [sound(data) for data in inputs]
@@ -243,7 +245,20 @@ def decoders() -> list[Decoder]:
                 decode=partial(_lead, strategy),
                 share=0.2,
             )
-            for strategy in ("cooperative-sticky", "constrained-cooperative-sticky", "sticky")
+            for strategy in known_names()
+        ),
+        *(
+            Decoder(
+                name=name,
+                samples=samples,
+                decode=_each(decode, refuses=AuthenticationFailedError),
+                share=share,
+            )
+            for name, samples, decode, share in (
+                ("SCRAM challenges", scram_challenges(), read_scram, 0.1),
+                ("a refused token's reason", REFUSALS, read_refusal, 1.0),
+                ("a token endpoint's answer", TOKENS, read_token, 1.0),
+            )
         ),
         *_answers(),
     ]

@@ -10,8 +10,10 @@ import protocol_decoders
 import pytest
 from protocol_decoders import Decoder, decoders
 from protocol_fuzz import BATCH, fuzz, shares
+from protocol_logins import read_scram, scram_challenges
 from protocol_samples import SAMPLES
 
+from kafka_coop.errors import AuthenticationFailedError
 from kafka_coop.protocol import (
     assignment,
     group_decoding,
@@ -30,6 +32,17 @@ def test_no_bytes_are_a_fault(decoder: Decoder) -> None:
     found = fuzz(decoder, round(800 * decoder.share), seed=1)
     assert not found.fault
     assert found.inputs >= 800 * decoder.share
+
+
+def test_scram_challenges_are_read_to_their_ends() -> None:
+    """Were a sound one refused at its beginning, nothing behind that would be tried."""
+    for challenge, end in zip(
+        scram_challenges(),
+        ("signature doesn't match", "invalid-proof", "unknown-user"),
+        strict=True,
+    ):
+        with pytest.raises(AuthenticationFailedError, match=end):
+            read_scram(challenge)
 
 
 def test_a_fault_is_found_and_can_be_repeated() -> None:
