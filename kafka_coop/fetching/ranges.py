@@ -130,7 +130,7 @@ class RangeFetcher:
             patience: How long to wait without any progress.
 
         Yields:
-            Records of one partition, never none.
+            Records of one partition, never none. The list is the caller's, who may empty it.
 
         Raises:
             OffsetsGoneError: A partition's next offset does not exist any more. Reading may be

@@ -187,8 +187,8 @@ def _records(
     while True:
         try:
             for of, records in fetcher.read(left, patience=options.poll_timeout):
-                yield of, records
                 left[of] = range(position_at(records[-1]) + 1, left[of].stop)
+                yield of, records  # and whoever takes them empties the list
         except NoProgressError as error:
             if not _skip_shrunk(options, fetcher, left, error):
                 raise MembershipError(

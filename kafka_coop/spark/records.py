@@ -15,9 +15,10 @@ from kafka_coop.fetching.native import position_at
 from kafka_coop.spark.errors import RecordError
 from kafka_coop.types import TopicPartition
 
-_ROWS = 8192
+_ROWS = 4000
 _BYTES = 8 << 20
-"""A batch is passed on when it has so many rows, or so many bytes."""
+"""A batch is passed on when it has so many rows, or so many bytes. Twice as many rows no longer fit
+the processor's second cache as messages: reading them takes a quarter more of a worker's time."""
 
 _FARTHEST = (2**63 - 1) // 1000
 """Milliseconds, before 1970 or after, that are microseconds in 64 bits."""
@@ -29,7 +30,9 @@ def record_batches(
     """Batches of a useful size, each of one partition's records, as they come.
 
     Args:
-        fetched: Lists of records, none empty, and whose they are.
+        fetched: Lists of records, none empty, and whose they are. They are emptied: no message
+            is left when a batch is passed on, else the first garbage collection of whoever takes it
+            would walk thousands, and keep them.
         schema: `kafka_coop.spark.schema.arrow_schema`, with the column headers or without.
     """
     headers = "headers" in schema.names
@@ -40,11 +43,18 @@ def record_batches(
             waiting += records
             # One record stands for those fetched with it: measuring each would cost a call each.
             size += len(records) * _size(records[-1], headers=headers)
+            records.clear()
             if len(waiting) >= _ROWS or size >= _BYTES:
-                yield record_batch(waiting, of, schema)
-                waiting, size = [], 0
+                yield _emptying(waiting, of, schema)
+                size = 0
         if waiting:
-            yield record_batch(waiting, of, schema)
+            yield _emptying(waiting, of, schema)
+
+
+def _emptying(waiting: list[Message], of: TopicPartition, schema: pa.Schema) -> pa.RecordBatch:
+    batch = record_batch(waiting, of, schema)
+    waiting.clear()
+    return batch
 
 
 def record_batch(records: list[Message], of: TopicPartition, schema: pa.Schema) -> pa.RecordBatch:

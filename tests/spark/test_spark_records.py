@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 
 import numpy as np
@@ -58,6 +59,17 @@ def tombstones(key: bytes | None, headers: Headers = ()) -> list[Message]:
         )
         for n in range(10)
     ]
+
+
+def test_no_message_is_left_when_a_batch_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "_ROWS", 20)
+    before = sum(isinstance(one, Message) for one in gc.get_objects())
+    fetched = ((OF, stamped(*range(10))) for _ in range(5))
+    left = []
+    for batch in record_batches(fetched, PLAIN):
+        alive = sum(isinstance(one, Message) for one in gc.get_objects())
+        left.append((batch.num_rows, alive - before))
+    assert left == [(20, 0), (20, 0), (10, 0)]
 
 
 LARGE = b"x" * 100
