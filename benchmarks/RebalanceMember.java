@@ -18,7 +18,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
  * One Java member of the rebalance benchmarks: RebalanceMember BOOTSTRAP GROUP TOPIC LOG [wait]
- * [KEY=VALUE…]. It logs, and is told what to do, as benchmarks/rebalance_member.py describes.
+ * [stay] [KEY=VALUE…]. It logs, and is told what to do, as benchmarks/rebalance_member.py describes.
  *
  * With "wait" its JVM is warm before the log is there: a consumer in a group of its own has joined,
  * has read a record and has left, so that all classes that a member needs are loaded.
@@ -50,7 +50,7 @@ public final class RebalanceMember implements ConsumerRebalanceListener {
                 return;
             }
         }
-        new RebalanceMember(path, config).runUntilTerminated(topic);
+        new RebalanceMember(path, config).runUntilTerminated(topic, options.contains("stay"));
     }
 
     private static Properties configuration(String bootstrap, String group, List<String> options) {
@@ -82,7 +82,7 @@ public final class RebalanceMember implements ConsumerRebalanceListener {
         member.consumer.close();
     }
 
-    private void runUntilTerminated(String topic) {
+    private void runUntilTerminated(String topic, boolean stays) throws IOException {
         CountDownLatch closed = new CountDownLatch(1);
         Runtime.getRuntime().addShutdownHook(new Thread(() -> {
             stopped = true;
@@ -94,6 +94,7 @@ public final class RebalanceMember implements ConsumerRebalanceListener {
         }));
         try {
             run(topic);
+            while (stays && System.in.read() >= 0) { }
         } finally {
             closed.countDown();
         }
@@ -118,7 +119,7 @@ public final class RebalanceMember implements ConsumerRebalanceListener {
         StringBuilder lines = new StringBuilder();
         for (ConsumerRecord<byte[], byte[]> r : records) {
             lines.append(now).append(" r ").append(r.partition()).append(' ').append(r.offset())
-                .append('\n');
+                .append(' ').append(r.timestamp()).append('\n');
         }
         write(lines.toString());
         return !records.isEmpty();

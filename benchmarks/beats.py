@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.spark.broker import broker
+from benchmarks.broker import broker
 from benchmarks.spark.processes import cpu_seconds
 
 _TOPIC = "quiet"

@@ -17,16 +17,21 @@ not measured: it warms up the broker.
     java                five of kafka-clients', with its CooperativeStickyAssignor
     mixed               ours, Java's, librdkafka's, ours, all of them cooperative-sticky; the fifth,
                         which joins and closes, is ours
+    range               five of librdkafka's, eager: all partitions are given up in each round
+    consumer            five of librdkafka's, by KIP-848's protocol; its sessions are the broker's
     …+drain             the same, but that ours leave by drain(): they poll on until they are
                         drained, and then close
     …+watchdog          the same, but that ours have coop.watchdog
+    …+quick             the same, but that each one's heartbeat.interval.ms is 300
 
 Each has its own defaults, but for session.timeout.ms: 6000 for all. The first member starts alone,
 so that it leads the group, until it is killed: in the mixed group, too, that is one of ours. Others
 are told to start by a line on their standard input, when all that they need is loaded: Python's
-modules, and Java's classes, for which each JVM has joined a group of its own before.
+modules, and Java's classes, for which each JVM has joined a group of its own before. The process of
+the one that leaves ends later, when nothing is measured.
 
-The columns are those of `benchmarks.rebalance_cost`.
+The columns are those of `benchmarks.rebalance_cost`; the goals, and what has become of them,
+follow (`benchmarks.rebalance_goals`). The exit status is 1 where one was missed.
 """
 
 from __future__ import annotations
@@ -46,9 +51,10 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
+from benchmarks.broker import broker
 from benchmarks.rebalance_cost import Cost, History, report
+from benchmarks.rebalance_goals import verdict
 from benchmarks.settled import MemberLog, settled
-from kafka_coop.testing import LocalKafka
 from kafka_coop.testing.java import client_program
 from kafka_coop.testing.local import DEFAULT_VERSION
 
@@ -59,6 +65,8 @@ CREWS = {"mixed": ("kafka_coop", "java", "cooperative-sticky", "kafka_coop")}
 """Whose client each member is, of groups that are not all of one. A fifth is the first's again."""
 VARIANTS = {"drain": "drain", "watchdog": "coop.watchdog=true"}
 """What our members are started with, by what is added to a client's name."""
+OF_ALL = {"quick": "heartbeat.interval.ms=300"}
+"""The same, of all members."""
 CLIENTS = "kafka_coop,kafka_coop+drain+watchdog,cooperative-sticky,java,mixed,mixed+watchdog"
 EVENTS = ("nothing", "join", "leave", "kill")
 WINDOW = {"nothing": 6.0, "join": 10.0, "leave": 8.0, "kill": 12.0}
@@ -118,29 +126,35 @@ class Group:
     def __init__(self, client: str, bootstrap: str, topic: str, folder: Path) -> None:
         name, *variants = client.split("+")
         self._crew = CREWS.get(name, (name,))
-        self._variants = [VARIANTS[variant] for variant in variants]
+        self._variants = [VARIANTS[variant] for variant in variants if variant in VARIANTS]
+        self._of_all = [OF_ALL[variant] for variant in variants if variant not in VARIANTS]
         self._bootstrap = bootstrap
         self._group = f"{client}-{time.time_ns()}"
         self._topic = topic
         self._folder = folder
         self._waiting: set[int] = set()
+        self._staying: set[int] = set()
         self._killed: dict[int, float] = {}
         self.processes: list[subprocess.Popen[bytes]] = []
 
-    def start(self, *options: str, wait: bool = False) -> int:
+    def start(self, *options: str, wait: bool = False, stay: bool = False) -> int:
+        """Starts a member; `benchmarks.rebalance_member` says what it does with these."""
         number = len(self.processes)
         client = self._crew[number % len(self._crew)]
         arguments = [*_member(client), self._bootstrap, self._group]
-        arguments += [self._topic, str(self._log(number)), *options]
+        arguments += [self._topic, str(self._log(number)), *options, *self._of_all]
         if client == "kafka_coop":
             arguments += self._variants
         if wait:
             arguments.append("wait")
             self._waiting.add(number)
+        if stay:
+            arguments.append("stay")
+            self._staying.add(number)
         self.processes.append(
             subprocess.Popen(
                 arguments,
-                stdin=subprocess.PIPE if wait else subprocess.DEVNULL,
+                stdin=subprocess.PIPE if wait or stay else subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
         )
@@ -158,7 +172,9 @@ class Group:
         stdin = self.processes[number].stdin
         assert stdin is not None, "it was started with wait"
         stdin.write(b"go\n")
-        stdin.close()
+        stdin.flush()
+        if number not in self._staying:
+            stdin.close()
         self._waiting.discard(number)
 
     def terminate(self, number: int) -> None:
@@ -218,6 +234,8 @@ class Group:
 
     def stop(self) -> None:
         for process in self.processes:
+            if process.stdin is not None:
+                process.stdin.close()
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
         for process in self.processes:
@@ -226,8 +244,6 @@ class Group:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            if process.stdin is not None:
-                process.stdin.close()
 
 
 def measure(
@@ -252,7 +268,7 @@ def measure(
     windows: list[tuple[float, float]] = []
     try:
         group.start_all(*[()] * MEMBERS)
-        group.start(wait=True)
+        group.start(wait=True, stay=True)
         group.settle(MEMBERS, waiting=1)
         for event in EVENTS:
             if spread:
@@ -283,7 +299,7 @@ def warm_up(client: str, bootstrap: str, topic: str, folder: Path) -> None:
         group.stop()
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--clients", default=CLIENTS)
@@ -292,7 +308,7 @@ def main() -> None:
     parser.add_argument("--calm", type=float, default=0.0, help="seconds before each event")
     options = parser.parse_args()
     costs: dict[tuple[str, str, str], list[Cost]] = defaultdict(list)
-    with LocalKafka(version=options.kafka) as kafka, tempfile.TemporaryDirectory() as folder:
+    with broker(options.kafka) as kafka, tempfile.TemporaryDirectory() as folder:
         kafka.create_topic("load", partitions=PARTITIONS)
         load = Load(kafka.bootstrap_servers, "load")
         load.start()
@@ -314,7 +330,8 @@ def main() -> None:
                         costs[client, phase, event].append(cost)
         load.stop()
     report(costs)
+    return verdict(costs)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

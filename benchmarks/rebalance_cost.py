@@ -9,6 +9,8 @@ The logs are those of `benchmarks.rebalance_member`.
                hands has been delivered by its last owner. Owners change with callbacks that name
                partitions, and with a kill. Where a partition has no owner in the end, or two, or
                one that delivers nothing, the group has not converged
+    latency    from a record's timestamp, its producer's, to its delivery: of a hundred, one took
+               longer. A window has seconds in which nothing happens any more
     repeated   records that were delivered once more, by whomever, however long ago the first time
     rounds     by how much the group's generation had grown when the last owner changed: each round
                that completes adds one
@@ -33,6 +35,7 @@ class Delivery:
     at: float
     member: int
     offset: int
+    produced: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,7 @@ class Cost:
     moved: int
     gaps: list[float] = field(default_factory=list)
     silences: list[float] = field(default_factory=list)
+    latencies: list[float] = field(default_factory=list)
     repeated: int = 0
     missing: int = 0
     convergence: Convergence | None = None
@@ -116,8 +120,9 @@ class History:
     def _read_line(self, member: int, line: str) -> None:
         at = int(line.split(maxsplit=1)[0]) / 1e9
         match line.split()[1:]:
-            case ["r", partition, offset]:
-                self.deliveries[int(partition)].append(Delivery(at, member, int(offset)))
+            case ["r", partition, offset, *rest]:
+                produced = int(rest[0]) / 1e3 if rest else None
+                self.deliveries[int(partition)].append(Delivery(at, member, int(offset), produced))
             case ["+", which]:
                 self.changes.append(Change(at, member, gained=_numbers(which)))
             case ["-", which]:
@@ -134,6 +139,8 @@ class History:
             known = {d.offset for d in deliveries if window and d.at < window[0].at}
             cost.missing += _never_delivered(window, known)
             for delivery in window:
+                if delivery.produced is not None and delivery.at >= start:
+                    cost.latencies.append((delivery.at - delivery.produced) * 1e3)
                 cost.repeated += delivery.offset in known
                 known.add(delivery.offset)
             if changes:
@@ -205,9 +212,9 @@ def report(costs: Mapping[tuple[str, str, str], Sequence[Cost]]) -> None:
     """Prints a table: a row for each client, phase and event."""
     print(
         "| client | heartbeats | event | moved | gap ms: median (max) | converged s: median (max) "
-        "| rounds | kept silent ms: p95 (max) | repeated | missing |"
+        "| rounds | kept silent ms: p95 (max) | latency ms: p99 | repeated | missing |"
     )
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
     for (client, phase, event), runs in costs.items():
         gaps = [g for r in runs for g in r.gaps]
         silences = sorted(s for r in runs for s in r.silences)
@@ -216,10 +223,13 @@ def report(costs: Mapping[tuple[str, str, str], Sequence[Cost]]) -> None:
         silent = (
             f"{silences[int(len(silences) * 0.95)]:,.0f} ({silences[-1]:,.0f})" if silences else "-"
         )
+        latencies = sorted(late for r in runs for late in r.latencies)
+        late = f"{latencies[int(len(latencies) * 0.99)]:,.0f}" if latencies else "-"
+        repeated, missing = sum(r.repeated for r in runs), sum(r.missing for r in runs)
         converged, rounds = _shown([r.convergence for r in runs if r.convergence is not None])
         print(
             f"| {client} | {phase} | {event} | {moved:.0f} | {gap} | {converged} | {rounds} | "
-            f"{silent} | {sum(r.repeated for r in runs)} | {sum(r.missing for r in runs)} |"
+            f"{silent} | {late} | {repeated} | {missing} |"
         )
 
 

@@ -1,12 +1,18 @@
 """One member of the rebalance benchmarks, a process: logs every delivery to a file.
 
-    python -m benchmarks.rebalance_member CLIENT BOOTSTRAP GROUP TOPIC LOG [wait] [drain] [K=V…]
+    python -m benchmarks.rebalance_member CLIENT BOOTSTRAP GROUP TOPIC LOG
+        [wait] [stay] [drain] [K=V…]
 
-Lines of the log: wall-clock nanoseconds, then ``r PARTITION OFFSET`` for a record, ``+ LIST`` and
-``- LIST`` for callbacks, ``g GENERATION`` before each callback's line and once a second. SIGTERM
-closes the consumer. With ``wait``, the consumer is made when a line comes on standard input: an
-interpreter that starts keeps a core busy, which is not the rebalance's cost. The log is there once
-the member can be told so. With ``drain`` it hands over before it closes. The rest is configuration.
+Lines of the log: wall-clock nanoseconds, then ``r PARTITION OFFSET PRODUCED`` for a record, with
+the milliseconds of its timestamp, ``+ LIST`` and ``- LIST`` for callbacks, ``g GENERATION`` before
+each callback's line and once a second. SIGTERM closes the consumer. With ``wait``, the consumer is
+made when a line comes on standard input: an interpreter that starts keeps a core busy, which is not
+the rebalance's cost, and so does one that ends: with ``stay`` the process does, once the consumer
+is closed, when standard input does. The log is there once the member can be told so. With ``drain``
+it hands over before it closes. The rest is configuration.
+
+CLIENT is kafka_coop, or librdkafka's by confluent-kafka: a strategy's name, or ``consumer``, the
+protocol of KIP-848.
 
 ``RebalanceMember.java`` is the same with Java's consumer.
 """
@@ -18,6 +24,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import confluent_kafka
@@ -31,9 +38,11 @@ def make(client: str, bootstrap: str, group: str, more: dict[str, str]) -> Any:
         "bootstrap.servers": bootstrap,
         "group.id": group,
         "auto.offset.reset": "latest",
-        "session.timeout.ms": 6000,
         **more,
     }
+    if client == "consumer":  # the broker says how long a session is
+        return confluent_kafka.Consumer({**config, "group.protocol": client})
+    config = {"session.timeout.ms": "6000", **config}
     if client == "kafka_coop":
         return CoopConsumer(config)
     return confluent_kafka.Consumer({**config, "partition.assignment.strategy": client})
@@ -67,6 +76,19 @@ def told_to_go(stopped: threading.Event) -> bool:
     return False
 
 
+def deliver(consumer: Any, log: Log, at_end: Callable[[], bool]) -> None:
+    """Polls, and logs what comes."""
+    due = time.monotonic()
+    while not at_end():
+        message = consumer.poll(0.2)
+        if message is not None and message.error() is None:
+            _, produced = message.timestamp()
+            log("r", f"{message.partition()} {message.offset()} {produced}")
+        if time.monotonic() >= due:
+            log.generation(consumer)
+            due = time.monotonic() + 1.0
+
+
 def main() -> None:
     client, bootstrap, group, topic, path, *options = sys.argv[1:]
     more = dict(option.split("=", 1) for option in options if "=" in option)
@@ -92,15 +114,10 @@ def main() -> None:
     drains = "drain" in options
     if drains:
         signal.signal(signal.SIGTERM, lambda *_: consumer.drain())
-    due = time.monotonic()
-    while not (consumer.drained if drains else stopped.is_set()):
-        message = consumer.poll(0.2)
-        if message is not None and message.error() is None:
-            log("r", f"{message.partition()} {message.offset()}")
-        if time.monotonic() >= due:
-            log.generation(consumer)
-            due = time.monotonic() + 1.0
+    deliver(consumer, log, (lambda: consumer.drained) if drains else stopped.is_set)
     consumer.close()
+    if "stay" in options:
+        sys.stdin.read()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What a rolling restart costs: every member is restarted, one after the other.
 
-    python -m benchmarks.rolling [--runs 1]
+    python -m benchmarks.rolling [--runs 1] [--kafka 4.1.0]
         [--ways close,drain,static,cooperative-sticky,java,mixed] [--phases "in phase,spread"]
 
 A real Kafka on loopback and a steady load, as in `benchmarks.rebalance`; four members, each a
@@ -16,20 +16,24 @@ heartbeats are *in phase*, as the restart before has left them, or *spread* befo
     mixed               ours, Java's, librdkafka's, ours, in this order; close()
 
 The columns are those of `benchmarks.rebalance_cost`, over all restarts; the event is the SIGTERM.
+The goals follow (`benchmarks.rebalance_goals`); the exit status is 1 where one was missed.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import sys
 import tempfile
 import time
 from collections import defaultdict
 from pathlib import Path
 
+from benchmarks.broker import broker
 from benchmarks.rebalance import MEMBERS, PARTITIONS, Group, Load
 from benchmarks.rebalance_cost import Cost, report
-from kafka_coop.testing import LocalKafka
+from benchmarks.rebalance_goals import verdict
+from kafka_coop.testing.local import DEFAULT_VERSION
 
 WINDOW = 10.0
 """Seconds from one restart to the next: theirs take up to three heartbeats' time."""
@@ -63,14 +67,15 @@ def measure(way: str, bootstrap: str, topic: str, folder: Path, *, spread: bool)
     return [history.cost(start, end) for start, end in windows]
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--kafka", default=DEFAULT_VERSION, help="the broker's version")
     parser.add_argument("--ways", default="close,drain,static,cooperative-sticky,java,mixed")
     parser.add_argument("--phases", default="in phase,spread")
     options = parser.parse_args()
     costs: dict[tuple[str, str, str], list[Cost]] = defaultdict(list)
-    with LocalKafka() as kafka, tempfile.TemporaryDirectory() as folder:
+    with broker(options.kafka) as kafka, tempfile.TemporaryDirectory() as folder:
         kafka.create_topic("load", partitions=PARTITIONS)
         load = Load(kafka.bootstrap_servers, "load")
         load.start()
@@ -81,7 +86,8 @@ def main() -> None:
                 )
         load.stop()
     report(costs)
+    return verdict(costs)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -46,7 +46,7 @@ class MemberLog:
                 case [_, "-", which]:
                     self.owned -= _numbers(which)
                     self.delivered -= _numbers(which)
-                case [_, "r", partition, _] if int(partition) in self.owned:
+                case [_, "r", partition, *_] if int(partition) in self.owned:
                     self.delivered.add(int(partition))
 
     def __str__(self) -> str:

@@ -1,23 +1,26 @@
 """What a watchdog costs, and what it saves.
 
-    python -m benchmarks.watchdog [--runs 3]
+    python -m benchmarks.watchdog [--runs 3] [--kafka 4.1.0]
 
-The gap of a killed member's partitions with ``coop.watchdog`` and without, in one run (see
-`benchmarks.rebalance`), and the memory of the watchdog's process once it waits.
+The gap of a killed member's partitions with ``coop.watchdog`` and without, in one run, beside the
+goals (see `benchmarks.rebalance`), and the memory of the watchdog's process once it waits.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import sys
 import tempfile
 import time
 from collections import defaultdict
 from pathlib import Path
 
+from benchmarks.broker import broker
 from benchmarks.rebalance import MEMBERS, PARTITIONS, PATIENCE, WINDOW, Group, Load
 from benchmarks.rebalance_cost import Cost, report
-from kafka_coop.testing import LocalKafka
+from benchmarks.rebalance_goals import WATCHED, verdict
+from kafka_coop.testing.local import DEFAULT_VERSION
 
 
 def measure(bootstrap: str, topic: str, folder: Path, *options: str) -> tuple[Cost, list[int]]:
@@ -75,25 +78,28 @@ def _children(pid: int) -> dict[int, int]:
     return found
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--kafka", default=DEFAULT_VERSION, help="the broker's version")
     options = parser.parse_args()
     costs: dict[tuple[str, str, str], list[Cost]] = defaultdict(list)
     memory: list[int] = []
-    with LocalKafka() as kafka, tempfile.TemporaryDirectory() as folder:
+    with broker(options.kafka) as kafka, tempfile.TemporaryDirectory() as folder:
         kafka.create_topic("load", partitions=PARTITIONS)
         load = Load(kafka.bootstrap_servers, "load")
         load.start()
         for _ in range(options.runs):
-            for name, chosen in (("without", ()), ("with", ("coop.watchdog=true",))):
+            for name, chosen in (("", ()), (WATCHED, ("coop.watchdog=true",))):
                 cost, resident = measure(kafka.bootstrap_servers, "load", Path(folder), *chosen)
-                costs[f"{name} watchdog", "in phase", "kill"].append(cost)
+                costs[f"kafka_coop{name}", "in phase", "kill"].append(cost)
                 memory += resident
         load.stop()
     report(costs)
+    status = verdict(costs)
     print(f"\nA watchdog's memory: {max(memory) / 1024:.0f} MiB resident")
+    return status
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -24,8 +24,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from benchmarks.broker import broker
 from benchmarks.spark import comparing, memory, scaling
-from benchmarks.spark.broker import broker
 from benchmarks.spark.contestants import Contestant, builtin, in_turns, ours
 from benchmarks.spark.filling import fill
 

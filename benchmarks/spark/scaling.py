@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from benchmarks.spark.broker import broker
+from benchmarks.broker import broker
 from benchmarks.spark.contestants import Contestant, in_turns
 from benchmarks.spark.filling import fill
 

@@ -116,16 +116,23 @@ def test_members_of_three_clients_log_alike(kafka: KafkaCluster, tmp_path: Path)
     load.start()
     try:
         group.start_all([patient], [patient], [patient])
-        group.start(patient, wait=True)
+        group.start(patient, wait=True, stay=True)
         group.settle(3, waiting=1)
         start = time.time()
         group.go(3)
         group.settle(4, rest=1.0)
         end = time.time()
+        group.terminate(3)
+        group.settle(3)
+        assert group.processes[3].poll() is None, "its consumer has left, and it stays"
     finally:
         group.stop()
         load.stop()
+    assert group.processes[3].returncode == 0, "it ends when its input does"
     cost = group.history().cost(start, end)
+    assert len(cost.latencies) == sum(
+        start <= d.at < end - 0.3 for all_ in group.history().deliveries.values() for d in all_
+    )
     assert cost.moved == PARTITIONS // 4
     assert cost.missing == 0
     assert cost.convergence is not None

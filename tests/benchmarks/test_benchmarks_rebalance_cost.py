@@ -142,6 +142,13 @@ def test_a_partition_silent_for_long_before_the_event_moves_too(tmp_path: Path) 
     assert found.missing == 0, "what comes at the very end may be another event's"
 
 
+def test_latency_is_from_production_to_delivery(tmp_path: Path) -> None:
+    at = EVENT * 1000
+    log = f"-1 r 0 1 {at - 5000}; 1 r 0 2 {at + 990}; 2 r 0 3 {at + 1500}"
+    found = cost(tmp_path, {0: log})
+    assert found.latencies == [pytest.approx(10, abs=1e-3), pytest.approx(500, abs=1e-3)]
+
+
 def test_a_line_cut_short_and_empty_callbacks_are_passed_over(tmp_path: Path) -> None:
     log = tmp_path / "0"
     log.write_text(f"{EVENT}000000000 + \n{EVENT}000000000 r 0 7\n{EVENT}00000")
@@ -152,7 +159,10 @@ def test_a_line_cut_short_and_empty_callbacks_are_passed_over(tmp_path: Path) ->
 
 def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     quiet = Cost(moved=0, silences=[30.0, 40.0])
-    quick = Cost(moved=9, gaps=[10.0, 20.0, 40.0], convergence=Convergence(0.5, 2))
+    latencies = [*[1.0] * 98, 7.0, 9.0]
+    quick = Cost(
+        moved=9, gaps=[10.0, 20.0, 40.0], latencies=latencies, convergence=Convergence(0.5, 2)
+    )
     slow = Cost(moved=9, gaps=[3000.0], repeated=2, convergence=Convergence(None, 3))
     report(
         {
@@ -164,10 +174,10 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     )
     table = capsys.readouterr().out.splitlines()
     assert "\n".join(table[2:]) == (
-        "| coop | in phase | nothing | 0 | - | - | - | 40 (40) | 0 | 0 |\n"
-        "| coop | in phase | join | 9 | 20 (40) | 0.50 (0.50) | 2 | - | 0 | 0 |\n"
+        "| coop | in phase | nothing | 0 | - | - | - | 40 (40) | - | 0 | 0 |\n"
+        "| coop | in phase | join | 9 | 20 (40) | 0.50 (0.50) | 2 | - | 9 | 0 | 0 |\n"
         "| java | spread | join | 9 | 30 (3,000) "
-        "| 0.50 (0.50); 1 of 2 not in time | 2-3 | - | 2 | 0 |\n"
-        "| java | in phase | kill | 9 | 3,000 (3,000) | 1 of 1 not in time | 3 | - | 2 | 0 |"
+        "| 0.50 (0.50); 1 of 2 not in time | 2-3 | - | 9 | 2 | 0 |\n"
+        "| java | in phase | kill | 9 | 3,000 (3,000) | 1 of 1 not in time | 3 | - | - | 2 | 0 |"
     )
     assert len({line.count("|") for line in table}) == 1, "a table"

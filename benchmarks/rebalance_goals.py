@@ -1,0 +1,112 @@
+"""What a rebalance may cost, and whether it did: the goals of `benchmarks.rebalance` and its like.
+
+Of a group of ours: a partition that moves in a join or a leave has an owner again, and a record,
+within 50 ms; after a kill within 300 ms where there are watchdogs, else within the session timeout
+and 0.1 s. What stays is never silent for more than 60 ms. Of a group that is mixed: it is no worse
+than the worse of its peers' clients alone, in the same phase of heartbeats and the same run. Of
+both: no record is missing, and the group comes to rest in time.
+
+Gaps are judged by their median, for half of each is where an event falls between two heartbeats or
+two records; silences by the longest.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from benchmarks.rebalance_cost import Cost
+
+Costs = Mapping[tuple[str, str, str], Sequence[Cost]]
+"""Of each client, phase and event."""
+
+OURS = ("kafka_coop", "close", "drain", "static")
+MIXED = "mixed"
+PEERS = ("cooperative-sticky", "java")
+SESSION_MS = 6000.0
+WATCHED = "+watchdog"
+
+_GAP_MS = {"join": 50.0, "leave": 50.0}
+_WATCHED_KILL_MS = 300.0
+_KILL_MS = SESSION_MS + 100.0
+_SILENCE_MS = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One figure of one row beside what it may be, both in ms where they are times."""
+
+    row: tuple[str, str, str]
+    what: str
+    figure: float
+    most: float
+
+    @property
+    def met(self) -> bool:
+        return self.figure <= self.most
+
+
+def verdicts(costs: Costs) -> Iterator[Verdict]:
+    """Of every row that has a goal."""
+    for (client, phase, event), runs in costs.items():
+        name = client.split("+")[0]
+        if name not in (*OURS, MIXED):
+            continue
+        row = client, phase, event
+        missing = sum(run.missing for run in runs)
+        yield Verdict(row=row, what="records missing", figure=missing, most=0)
+        unsettled = sum(
+            run.convergence is not None and run.convergence.seconds is None for run in runs
+        )
+        yield Verdict(row=row, what="runs not at rest in time", figure=unsettled, most=0)
+        limits = _of_peers(costs, phase, event) if name == MIXED else _of_ours(client, event)
+        for what, most in limits.items():
+            if (figure := _figure(what, runs)) is not None:
+                yield Verdict(row=row, what=what, figure=figure, most=most)
+
+
+def verdict(costs: Costs) -> int:
+    """Prints a table of what was judged by; returns the exit status: 1 where a goal was missed."""
+    found = list(verdicts(costs))
+    print("\n| client | heartbeats | event | judged by | is | at most | |")
+    print("|---|---|---|---|---|---|---|")
+    for one in found:
+        if one.most or not one.met:
+            cells = [*one.row, one.what, f"{one.figure:,.0f}", f"{one.most:,.0f}"]
+            print(f"| {' | '.join(cells)} | {'met' if one.met else 'missed'} |")
+    return 0 if all(one.met for one in found) else 1
+
+
+def _of_ours(client: str, event: str) -> Mapping[str, float]:
+    if event == "nothing":
+        return {}  # the machine's own silence
+    limits = {_GAP: _GAP_MS[event]} if event in _GAP_MS else {}
+    if event == "kill":
+        limits[_GAP] = _WATCHED_KILL_MS if WATCHED in client else _KILL_MS
+    return {**limits, _SILENCE: _SILENCE_MS}
+
+
+def _of_peers(costs: Costs, phase: str, event: str) -> Mapping[str, float]:
+    """None where not all peers were measured."""
+    theirs = [costs.get((peer, phase, event), ()) for peer in PEERS]
+    if event == "nothing" or not all(theirs):
+        return {}
+    limits = {}
+    for what in (_GAP, _SILENCE):
+        figures = [figure for runs in theirs if (figure := _figure(what, runs)) is not None]
+        if figures:
+            limits[what] = max(figures)
+    return limits
+
+
+_GAP = "gap, median"
+_SILENCE = "silence, longest"
+
+
+def _figure(what: str, runs: Sequence[Cost]) -> float | None:
+    """None where nothing moved, or nothing stayed."""
+    if what == _GAP:
+        gaps = [gap for run in runs for gap in run.gaps]
+        return statistics.median(gaps) if gaps else None
+    return max((silence for run in runs for silence in run.silences), default=None)
