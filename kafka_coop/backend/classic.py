@@ -23,6 +23,7 @@ from functools import partial
 from typing import Any, TypeVar, assert_never
 
 from kafka_coop.backend import clock
+from kafka_coop.backend.ahead import Ahead
 from kafka_coop.backend.errand_runner import ErrandRunner
 from kafka_coop.backend.errands import Errand, Errands, Surroundings
 from kafka_coop.backend.futures import refused
@@ -30,6 +31,7 @@ from kafka_coop.backend.interface import Observer
 from kafka_coop.backend.mailbox import Mailbox, TopicErrors
 from kafka_coop.backend.standing import Standing
 from kafka_coop.broker.pool import JOIN_LANE, Brokers
+from kafka_coop.broker.wire import Behind
 from kafka_coop.config import ConsumerConfig
 from kafka_coop.errors import RequestFailedError
 from kafka_coop.leader import is_brief, lead
@@ -89,6 +91,7 @@ class ClassicBackend:
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._joins: dict[int, tuple[asyncio.Task[None], Node]] = {}
+        self._ahead: Ahead | None = None
         self._assignors = {a.name: a for a in settings.assignors}
         self._identity = self._standing.identity
         self._told_poll = float("-inf")
@@ -284,8 +287,8 @@ class ClassicBackend:
                 )
             case ef.AbortJoin(token=token):
                 self._abort_join(token)
-            case ef.SendSync(token=token):
-                self._ask(effect, lambda a: ev.SyncAnswered(token=token, answer=a), JOIN_LANE)
+            case ef.SendSync():
+                self._sync(effect)
             case ef.SendHeartbeat():
                 self._beat(effect)
             case ef.SendLeave(token=token):
@@ -307,8 +310,8 @@ class ClassicBackend:
                 self.mailbox.lease_until = until
             case ef.EndLease():
                 self.mailbox.lease_until = float("-inf")
-            case ef.PrefetchOffsets(partitions=partitions, generation=generation):
-                self._spawn(self._find_starts(partitions, generation))
+            case ef.PrefetchOffsets():
+                self._spawn(self._find_starts(effect))
             case ef.ReportTopicErrors(errors=errors):
                 self.mailbox.put(TopicErrors(errors=errors))
             case ef.Announce(record=record):
@@ -340,15 +343,25 @@ class ClassicBackend:
         effect: ef.SendJoin | ef.SendSync | ef.SendHeartbeat | ef.SendLeave,
         event: Callable[[Any], ev.Event],
         lane: str = "main",
+        behind: Behind | None = None,
     ) -> asyncio.Task[None]:
         return self._spawn(
             self._answer(
                 lambda: self._brokers.request_node(
-                    effect.node, effect.request, lane=lane, timeout=effect.timeout
+                    effect.node, effect.request, lane=lane, timeout=effect.timeout, behind=behind
                 ),
                 event,
             )
         )
+
+    def _sync(self, effect: ef.SendSync) -> None:
+        """What its answer may bring is looked up behind it."""
+        self._ahead = Ahead(self._settings.group_id, effect.request.generation, effect.ahead)
+
+        def event(answer: Any) -> ev.Event:
+            return ev.SyncAnswered(token=effect.token, answer=answer)
+
+        self._ask(effect, event, JOIN_LANE, self._ahead.behind)
 
     def _beat(self, effect: ef.SendHeartbeat) -> None:
         """Without a task where a connection stands: beats are what an idle member costs."""
@@ -418,15 +431,20 @@ class ClassicBackend:
             )
         )
 
-    async def _find_starts(self, partitions: Partitions, generation: Generation) -> None:
+    async def _find_starts(self, effect: ef.PrefetchOffsets) -> None:
         assert self._errands is not None
+        generation, ahead = effect.generation, None
+        if effect.ahead and self._ahead is not None and self._ahead.generation == generation:
+            ahead = await self._ahead.answer()
 
         def still_wanted(some: Partitions) -> Partitions:
             """In the generation that gave them they may not be adopted yet."""
             member = self._member
             return some if member.generation == generation else some & member.owned
 
-        errand = self._errands.find_starts(partitions, generation, still_wanted=still_wanted)
+        errand = self._errands.find_starts(
+            effect.partitions, generation, still_wanted=still_wanted, ahead=ahead
+        )
         await self._run_errand(errand)
 
     async def _commit(

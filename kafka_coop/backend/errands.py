@@ -234,14 +234,19 @@ class Errands:
         *,
         still_wanted: Callable[[Partitions], Partitions],
         must_exist: bool = False,
+        ahead: OffsetsFetched | None = None,
     ) -> Errand[None]:
         """Finds where to start, and says so partition by partition as it goes.
 
         ``still_wanted`` says which partitions are worth asking for again. With ``must_exist``, a
         partition that goes on missing from the metadata is an error; what a group assigned is
-        looked for until the group takes it back, which the leader sees to.
+        looked for until the group takes it back, which the leader sees to. ``ahead``: what is known
+        of their committed offsets, for some of them.
         """
         search = Starts(reset=self._at.reset, unfetched=partitions, must_exist=must_exist)
+        if ahead is not None:
+            search.fetched_ahead(ahead)
+            self._report(search, generation)
         attempt = 0
         while not search.complete:
             if search.unfetched:

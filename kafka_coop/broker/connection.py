@@ -14,7 +14,7 @@ from kafka_coop.broker.diagnosis import Peer, Stage, again, at, too_slow
 from kafka_coop.broker.dial import dial
 from kafka_coop.broker.sasl import Conversation
 from kafka_coop.broker.security import Login, Security
-from kafka_coop.broker.wire import Answered, Wire
+from kafka_coop.broker.wire import Answered, Behind, Wire
 from kafka_coop.config import ConnectionSettings
 from kafka_coop.errors import (
     ConnectionFailedError,
@@ -141,7 +141,13 @@ class Connection:
         """Requests that were sent and not answered."""
         return self._wire.in_flight
 
-    async def send(self, request: Request, *, timeout: timedelta) -> Response:  # noqa: ASYNC109  # closes
+    async def send(
+        self,
+        request: Request,
+        *,
+        timeout: timedelta,  # noqa: ASYNC109  # closes
+        behind: Behind | None = None,
+    ) -> Response:
         """Sends a request and returns its answer, errors inside it uninterpreted.
 
         Any number may be sent at once; the broker answers them in order.
@@ -149,6 +155,8 @@ class Connection:
         Args:
             request: What to send, in the newest version that both sides speak.
             timeout: From the call to the answer.
+            behind: What is to be sent right behind it, with nothing in between. Its answer is not
+                waited for; where the request can't be sent, it is not either, and is not told of.
 
         Raises:
             RequestTimedOutError: No answer in time; the connection is closed.
@@ -161,6 +169,8 @@ class Connection:
             async with asyncio.timeout(timeout.total_seconds()):
                 await self._admitted()
                 answer = self._wire.submit(request, self._version_of(request))
+                if behind is not None:
+                    self._follow(behind)
                 return await answer
         except TimeoutError:
             error = self._late(name, timeout, sent=answer is not None)
@@ -171,6 +181,14 @@ class Connection:
             if answer is not None:
                 self._fail(f"the connection was closed with its request {name}, which was given up")
             raise
+
+    def _follow(self, behind: Behind) -> None:
+        try:
+            version = self._version_of(behind.request)
+        except VersionNotSupportedError as error:
+            asyncio.get_running_loop().call_soon(behind.answered, error)
+        else:
+            self._wire.write(behind.request, version, behind.answered)
 
     def ask(self, request: Request, *, timeout: timedelta, answered: Answered) -> bool:
         """Sends a request at once, if it can be; ``answered`` takes what comes of it, later.

@@ -12,7 +12,7 @@ from kafka_coop.broker.backoff import ReconnectBackoff
 from kafka_coop.broker.clock import Clock
 from kafka_coop.broker.connection import Connection
 from kafka_coop.broker.diagnosis import again
-from kafka_coop.broker.wire import Answered
+from kafka_coop.broker.wire import Answered, Behind
 from kafka_coop.errors import ConnectionFailedError, RequestFailedError, RequestTimedOutError
 from kafka_coop.protocol.messages import Request, Response
 
@@ -76,12 +76,19 @@ class Line:
         """Seconds of backoff before a connection would be tried."""
         return 0.0 if self.live else self._backoff.delay(self._clock.now())
 
-    async def request(self, request: Request, *, timeout: timedelta) -> Response:  # noqa: ASYNC109  # closes
+    async def request(
+        self,
+        request: Request,
+        *,
+        timeout: timedelta,  # noqa: ASYNC109  # closes
+        behind: Behind | None = None,
+    ) -> Response:
         """Sends a request, connecting first where needed.
 
         Args:
             request: What to send.
             timeout: For backoff, connecting and the answer together.
+            behind: See `Connection.send`.
 
         Raises:
             RequestFailedError: See `Connection.open` and `Connection.send`.
@@ -92,7 +99,7 @@ class Line:
         try:
             connection = await self._connected_within(request, timeout)
             left = timedelta(seconds=max(0.0, deadline - loop.time()))
-            return await self._sent(connection, request, left)
+            return await self._sent(connection, request, left, behind)
         finally:
             self._release()
 
@@ -181,9 +188,11 @@ class Line:
                 self._opening = None
         return self._connection
 
-    async def _sent(self, connection: Connection, request: Request, limit: timedelta) -> Response:
+    async def _sent(
+        self, connection: Connection, request: Request, limit: timedelta, behind: Behind | None
+    ) -> Response:
         try:
-            answer = await connection.send(request, timeout=limit)
+            answer = await connection.send(request, timeout=limit, behind=behind)
         except RequestFailedError as error:
             self._conclude(connection, error)
             raise

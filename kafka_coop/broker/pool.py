@@ -15,7 +15,7 @@ from kafka_coop.broker.connection import Connection
 from kafka_coop.broker.diagnosis import Peer
 from kafka_coop.broker.line import Line
 from kafka_coop.broker.security import Security
-from kafka_coop.broker.wire import Answered
+from kafka_coop.broker.wire import Answered, Behind
 from kafka_coop.config import ConnectionSettings
 from kafka_coop.errors import (
     AuthenticationFailedError,
@@ -129,6 +129,7 @@ class Brokers:
         *,
         lane: str = MAIN_LANE,
         timeout: timedelta,  # noqa: ASYNC109  # closes
+        behind: Behind | None = None,
     ) -> Response:
         """Sends a request to one broker.
 
@@ -138,6 +139,7 @@ class Brokers:
             request: What to send.
             lane: Requests of one lane share a connection and are answered in order.
             timeout: For backoff, connecting and the answer together.
+            behind: What is to be sent right behind it (`Connection.send`).
 
         Raises:
             RequestTimedOutError: No answer in time; if it was sent, its connection is closed.
@@ -145,7 +147,7 @@ class Brokers:
                 not sent again; whether it took effect is unknown.
         """
         address = (node.host, node.port)
-        return await self._line(address, lane).request(request, timeout=timeout)
+        return await self._line(address, lane).request(request, timeout=timeout, behind=behind)
 
     def ask_node(
         self, node: Node, request: Request, *, timeout: timedelta, answered: Answered

@@ -22,6 +22,17 @@ Answered: TypeAlias = Callable[[Response | RequestFailedError], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Behind:
+    """A request that goes right behind another one, on its connection.
+
+    Brokers process it when they have answered that one. What comes of it, ``answered`` takes.
+    """
+
+    request: Request
+    answered: Answered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _InFlight:
     request: Request
     version: int

@@ -40,7 +40,9 @@ class Adopting(MemberCore):
         self._adopt_matches(assigned)
         opened: Effects = (IdentityChanged(metadata=self.metadata, commits_open=True),)
         if added - going:  # the rest is about to be committed
-            opened += (PrefetchOffsets(partitions=added - going, generation=self.generation),)
+            opened += (
+                PrefetchOffsets(partitions=added - going, generation=self.generation, ahead=True),
+            )
         if current.follow_up and not self._gives_up(assigned, now):
             self._pulse.announce(now)
         way = self._make_way(assignment, now)

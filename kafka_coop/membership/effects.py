@@ -23,7 +23,7 @@ from kafka_coop.protocol.messages import (
     Node,
     SyncGroup,
 )
-from kafka_coop.types import Cluster, Generation, GroupMetadata, MemberId, Partitions
+from kafka_coop.types import NO_PARTITIONS, Cluster, Generation, GroupMetadata, MemberId, Partitions
 
 # --- actions of a step: the user's thread --------------------------------------------------
 
@@ -146,12 +146,22 @@ class AbortJoin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendSync:
-    """On the connection for joining."""
+    """On the connection for joining.
+
+    Attributes:
+        ahead: What the answer may bring. Their committed offsets may be asked for right behind it,
+            before it is known which of them come: a connection's requests are processed in the
+            order in which they are sent, so that an offset is as fresh as one asked for when
+            SyncGroup has been answered. Earlier it would not be: what the last owner has committed
+            may still be on its way to the coordinator's replicas, an open transaction's offsets,
+            too, and the assignment is behind them in the same log.
+    """
 
     token: int
     node: Node
     request: SyncGroup
     timeout: timedelta
+    ahead: Partitions = NO_PARTITIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,10 +235,14 @@ class PrefetchOffsets:
 
     Asked for while on_revoke and on_assign still run. A result is good for the `Own` of the
     same generation alone: the partition may go and come back, with another's commit between.
+
+    Attributes:
+        ahead: What was asked for behind this generation's SyncGroup will do.
     """
 
     partitions: Partitions
     generation: Generation
+    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,6 +74,20 @@ class Starts:
                     again.append(partition)
         self.unfetched = Partitions.of(again)
 
+    def fetched_ahead(self, answer: OffsetsFetched) -> None:
+        """The same, of one that was asked for before it was known whose offsets are wanted.
+
+        What it does not speak of, or not well, is still to be asked for.
+        """
+        told = {
+            partition: offset
+            for partition in self.unfetched
+            if (offset := answer.offsets.get(partition)) and offset.error is ErrorCode.none
+        }
+        for partition, offset in told.items():
+            self._start_at(partition, offset)
+        self.unfetched -= Partitions.of(told)
+
     def looked_up(self, metadata: ClusterMetadata) -> None:
         """Takes in what the cluster says of the partitions still to be listed.
 

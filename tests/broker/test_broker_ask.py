@@ -1,4 +1,4 @@
-"""Requests without a task: `Brokers.ask_node`."""
+"""Requests without a task: `Brokers.ask_node`, and those behind another one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Self
 
 from broker_harness import (
+    API_VERSIONS,
     HEARTBEAT,
     HEARTBEAT_REQUEST,
     SOON,
@@ -16,9 +17,15 @@ from broker_harness import (
     settings,
 )
 
-from kafka_coop.broker.pool import MAIN_LANE, Brokers
-from kafka_coop.errors import ConnectionFailedError, RequestFailedError, RequestTimedOutError
-from kafka_coop.protocol.messages import HeartbeatAcked, Response
+from kafka_coop.broker.pool import JOIN_LANE, MAIN_LANE, Brokers
+from kafka_coop.broker.wire import Behind
+from kafka_coop.errors import (
+    ConnectionFailedError,
+    RequestFailedError,
+    RequestTimedOutError,
+    VersionNotSupportedError,
+)
+from kafka_coop.protocol.messages import GetMetadata, HeartbeatAcked, Request, Response
 
 
 class Asker:
@@ -39,6 +46,15 @@ class Asker:
 
     async def beat(self) -> None:
         await self.pool.request_node(self.broker.node, HEARTBEAT_REQUEST, timeout=SOON)
+
+    async def send_two(
+        self, behind: Request = HEARTBEAT_REQUEST, lane: str = MAIN_LANE
+    ) -> Response:
+        """One that is waited for, and one behind it."""
+        followed = Behind(request=behind, answered=self.outcomes.put_nowait)
+        return await self.pool.request_node(
+            self.broker.node, HEARTBEAT_REQUEST, lane=lane, timeout=SOON, behind=followed
+        )
 
     def ask(self, timeout: timedelta = SOON) -> bool:
         return self.pool.ask_node(
@@ -140,3 +156,54 @@ async def test_a_connection_with_a_question_under_way_is_not_idle() -> None:
         # Dropped as idle, it would fail with another error, and earlier.
         assert isinstance(await outcomes.get(), RequestTimedOutError)
         await pool.close()
+
+
+@on_loop
+async def test_what_goes_behind_another_is_written_before_that_is_answered() -> None:
+    async def when_both_are_here(visitor: Visitor) -> None:
+        await visitor.greet()
+        visitor.answer(await visitor.request())
+        first, second = await visitor.request(), await visitor.request()
+        visitor.answer(first)
+        visitor.answer(second)
+        await visitor.left()
+
+    async with FakeBroker(when_both_are_here) as broker, Asker(broker) as asker:
+        assert isinstance(await asker.send_two(), HeartbeatAcked)
+        assert isinstance(await asker.outcomes.get(), HeartbeatAcked)
+
+
+@on_loop
+async def test_where_no_connection_stands_it_follows_on_the_new_one() -> None:
+    async with FakeBroker() as broker, Asker(broker) as asker:
+        assert isinstance(await asker.send_two(lane=JOIN_LANE), HeartbeatAcked)
+        assert isinstance(await asker.outcomes.get(), HeartbeatAcked)
+        assert broker.visits == 2
+
+
+@on_loop
+async def test_what_is_behind_another_fails_with_its_connection() -> None:
+    async def but_for_the_last(visitor: Visitor) -> None:
+        await visitor.greet()
+        visitor.answer(await visitor.request())
+        first, _ = await visitor.request(), await visitor.request()
+        visitor.answer(first)
+        await visitor.sent()
+        visitor.cut()
+
+    async with FakeBroker(but_for_the_last) as broker, Asker(broker) as asker:
+        assert isinstance(await asker.send_two(), HeartbeatAcked)
+        assert isinstance(await asker.outcomes.get(), ConnectionFailedError)
+
+
+@on_loop
+async def test_what_the_broker_does_not_speak_hinders_nothing_in_front_of_it() -> None:
+    async def speaks_of_heartbeats_alone(visitor: Visitor) -> None:
+        await visitor.greet({HEARTBEAT: (0, 4), API_VERSIONS: (0, 3)})
+        await visitor.serve()
+
+    async with FakeBroker(speaks_of_heartbeats_alone) as broker, Asker(broker) as asker:
+        assert isinstance(await asker.send_two(GetMetadata(topics=())), HeartbeatAcked)
+        assert isinstance(await asker.outcomes.get(), VersionNotSupportedError)
+        assert asker.ask()
+        assert isinstance(await asker.outcomes.get(), HeartbeatAcked)

@@ -256,7 +256,7 @@ def test_starting_positions_that_are_refused_come_as_messages(
 ) -> None:
     topic = unique("t")
     embedded.create_topic(topic, partitions=2)
-    embedded.fail("OffsetFetch", int(error))
+    embedded.fail("OffsetFetch", int(error), int(error))  # behind SyncGroup, and asked anew
     member = Member(embedded, unique("g"), topic)
     with members(member):
         until(lambda: len(member.errors) == 2, member)

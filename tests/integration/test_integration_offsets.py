@@ -31,8 +31,10 @@ from integration_support import (
 )
 
 from kafka_coop import CoopConsumer
+from kafka_coop.backend.errands import Errands
 from kafka_coop.kafka_errors import CommitFailedException
 from kafka_coop.testing import EmbeddedKafka
+from kafka_coop.types import Partitions
 
 
 def committed(member: Member, topic: str, *partitions: int) -> list[int]:
@@ -361,6 +363,39 @@ def test_latest_loses_nothing_of_a_partition_that_moves_before_its_first_record(
     with members(second):
         read(second, 3)
         assert second.offsets == {(topic, 0): [5, 6, 7]}
+
+
+def test_what_comes_back_has_its_offsets_behind_sync_and_they_are_the_newest(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of them is asked for once more, and nothing that the last owner has read is read."""
+    topic, group = unique("t"), unique("g")
+    cluster.create_topic(topic, partitions=4)
+    asked: list[Partitions] = []
+    ask = Errands._fetch_offsets
+
+    def noted(self: Errands, partitions: Partitions) -> Any:
+        asked.append(partitions)
+        return ask(self, partitions)
+
+    first, second = Member(cluster, group, topic), Member(cluster, group, topic)
+    with members(first, second):
+        until(lambda: len(first.owned) == len(second.owned) == 2, first, second)
+        for of in range(4):
+            publish(cluster, topic, 5, of)
+        until(lambda: len(first.records) + len(second.records) == 20, first, second)
+        monkeypatch.setattr(Errands, "_fetch_offsets", noted)
+        second.consumer.close()
+        until(lambda: len(first.owned) == 4, first)
+        for of in range(4):
+            publish(cluster, topic, 1, of)
+        until(lambda: len(first.records) + len(second.records) == 24, first)
+        offsets = first.offsets
+        assert all(offsets[topic, of][-1] == 5 for of in range(4)), "the last one, once"
+    assert sorted(first.records + second.records) == [
+        (topic, of, n) for of in range(4) for n in range(6)
+    ]
+    assert not asked
 
 
 def test_partition_eof(cluster: Cluster) -> None:

@@ -195,6 +195,7 @@ def test_what_comes_back_meanwhile_is_given_up_and_begun_anew() -> None:
     box.do_steps()
     assert box.stands(State.STABLE)
     assert box.last(ef.PrefetchOffsets).partitions == T1
+    assert not box.last(ef.PrefetchOffsets).ahead, "SyncGroup was sent before on_revoke committed"
     assert list(box.last(ef.OfferStep).step.actions) == [
         ef.Own(partitions=T1, generation=Generation(3)),
         ef.CallAssigned(partitions=T1),

@@ -46,6 +46,24 @@ def test_a_committed_offset_is_where_to_start() -> None:
     assert starts.committed == {A: OffsetAndMetadata(offset=5, leader_epoch=2, metadata="m")}
 
 
+def test_what_was_asked_for_ahead_spares_a_question_where_it_says_something() -> None:
+    starts = search(A, B, C)
+    elsewhere = TopicPartition("u", 0)
+    told = {A: 5, elsewhere: 9}
+    offsets = {of: FetchedOffset(offset=offset) for of, offset in told.items()}
+    offsets[B] = FetchedOffset(offset=7, error=E.unstable_offset_commit)
+    starts.fetched_ahead(fetched(offsets))
+    assert starts.committed == {A: OffsetAndMetadata(offset=5)}
+    assert starts.unfetched == Partitions.of([B, C]), "an open transaction's, and one not asked for"
+    assert not starts.failed
+
+
+def test_what_was_asked_for_ahead_may_be_that_nothing_is_committed() -> None:
+    starts = search(A)
+    starts.fetched_ahead(fetched({A: FetchedOffset(offset=-1)}))
+    assert starts.unlisted == {A: OFFSET_EARLIEST}
+
+
 @pytest.mark.parametrize("offset", [0, 5])
 def test_offset_zero_is_an_offset(offset: int) -> None:
     starts = search(A)
