@@ -69,6 +69,7 @@ class Member:
         rebalances: How many the member has seen.
         last_handover: How long the last hand-over took, from on_revoke to the commit.
         moved: Partitions that came from other members, or went to them.
+        taken_over: Those of them that came, and others had read before.
         lost_ones: Those of them that were not handed over, but lost.
         went: Those that went since the session last looked.
     """
@@ -86,6 +87,7 @@ class Member:
         self.rebalances = 0
         self.last_handover = timedelta(0)
         self.moved: frozenset[TopicPartition] = frozenset()
+        self.taken_over: frozenset[TopicPartition] = frozenset()
         self.lost_ones: frozenset[TopicPartition] = frozenset()
         self.went: frozenset[TopicPartition] = frozenset()
         self._options = options
@@ -322,11 +324,12 @@ class Member:
             return
         found = self._begun(self._asked_next(unknown))
         with self.changed:
-            self.moved |= {
+            self.taken_over |= {
                 of
                 for of in found
                 if committed[of].has_been_read or self.holdings.has_read_beyond(of, committed[of])
             }
+            self.moved |= self.taken_over
             self._hold(found, committed)
         self._claim(found)
 

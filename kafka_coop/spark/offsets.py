@@ -29,6 +29,21 @@ class Range(NamedTuple):
         return self.stop - self.start
 
 
+class TakenOver(NamedTuple):
+    """How partitions came to the checkpoint that others had read before; both may be so.
+
+    From the batch on that is logged with them, the checkpoint's word counts for them, and no
+    later run sees that they ever moved: so it is logged, too.
+
+    Attributes:
+        bare: Without what had been read: state that the query keeps lacks it.
+        replayed: From a horizon on: what the query counts may be counted twice, or in part.
+    """
+
+    bare: bool = False
+    replayed: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOffset:
     """The end of a micro-batch.
@@ -42,6 +57,7 @@ class SourceOffset:
         ids: Which topics these are, as far as brokers tell: one that is made anew has another id.
         ranges: Every partition held when the batch was planned; empty ranges say only where
             a partition stands.
+        taken: How partitions came that others had read, with this batch or an earlier one.
     """
 
     group: str
@@ -51,9 +67,11 @@ class SourceOffset:
     topics: Mapping[str, int] = field(default_factory=dict)
     ids: Mapping[str, str] = field(default_factory=dict)
     ranges: Mapping[TopicPartition, Range] = field(default_factory=dict)
+    taken: TakenOver = field(default_factory=TakenOver)
 
     def to_json(self) -> dict[str, Any]:
         """As Spark keeps it. The same offset gives the same text: keys are sorted."""
+        taken = [how for how, is_so in self.taken._asdict().items() if is_so]
         return {
             "v": _VERSION,
             "group": self.group,
@@ -65,7 +83,13 @@ class SourceOffset:
             "tps": {
                 f"{of.topic}:{of.partition}": list(span) for of, span in sorted(self.ranges.items())
             },
+            **({"taken": taken} if taken else {}),
         }
+
+
+def taken_of(given: Mapping[str, Any]) -> TakenOver:
+    """`SourceOffset.taken` of an offset of ours, the rest of which need not be read."""
+    return TakenOver(*(how in given.get("taken", ()) for how in TakenOver._fields))
 
 
 def without(offset: SourceOffset, topics: Collection[str]) -> SourceOffset:
@@ -119,6 +143,7 @@ def parse_offset(given: Any, *, group: str) -> SourceOffset | None:
             topics={str(t): int(n) for t, n in given["topics"].items()},
             ids={str(t): str(id_) for t, id_ in given.get("ids", {}).items()},
             ranges={_partition(key): _range(span) for key, span in given["tps"].items()},
+            taken=taken_of(given),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(

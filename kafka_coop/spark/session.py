@@ -25,7 +25,7 @@ from kafka_coop.spark.holdings import Committed, Hold, Holdings
 from kafka_coop.spark.identities import Identities
 from kafka_coop.spark.loss import position_within
 from kafka_coop.spark.member import Member
-from kafka_coop.spark.offsets import Range, SourceOffset, parse_offset, without
+from kafka_coop.spark.offsets import Range, SourceOffset, TakenOver, parse_offset, taken_of, without
 from kafka_coop.spark.option_values import EARLIEST, Boundary
 from kafka_coop.spark.options import StreamOptions, canonical
 from kafka_coop.spark.reading import RangeTask, tasks_of
@@ -38,6 +38,7 @@ from kafka_coop.spark.soundness import (
     refuse_deleted_topics,
     refuse_moved_state,
     refuse_other_topics,
+    refuse_taken_state,
 )
 from kafka_coop.spark.starting import (
     answering,
@@ -79,6 +80,7 @@ class Session:
         self._stop_serving: Callable[[], None] | None = None
         self._id = ""
         self._topics: Mapping[str, int] = {}
+        self._taken = TakenOver()
         self._delay = Delay(least=options.min_offsets, longest=options.max_delay)
         self._created = time.monotonic()
         self._last_batch: float | None = None
@@ -121,6 +123,8 @@ class Session:
         # others have, and who reads it again must find it.
         its = Rendezvous(self._id)
         refuse_competition(its, self._options.group)
+        self._taken = taken_of(start)
+        refuse_taken_state(self._taken, its, self._options)
         with member.changed:
             mistaken = member.moved & member.holdings.reading.keys()
         refuse_moved_state(mistaken, its, self._options)
@@ -224,7 +228,10 @@ class Session:
             self._id, self._topics = checkpoint.id, checkpoint.topics
             holdings = Holdings(_token(), checkpoint.run)
             holdings.remember(checkpoint, durable=durable)
-        Rendezvous(self._id).begin()
+            self._taken = checkpoint.taken
+        its = Rendezvous(self._id)
+        its.begin()
+        refuse_taken_state(self._taken, its, options)
         if options.metrics_port is not None:
             self._stop_serving = serve_metrics(options.metrics_port)
         self._member = Member(
@@ -433,8 +440,7 @@ class Session:
                     )
                     self._refuse_to_end(why, limited=limited)
                 return None
-            end = self._end(member.holdings, chosen).to_json()
-            member.holdings.begin(end, chosen)
+            end = self._begin_batch(member, chosen)
         self._last_batch = time.monotonic()
         return end
 
@@ -445,8 +451,22 @@ class Session:
         started again without it would take those that came meanwhile for old ones.
         """
         with member.changed:
-            end = self._end(member.holdings, {}).to_json()
-            member.holdings.begin(end, {})
+            return self._begin_batch(member, {})
+
+    def _begin_batch(
+        self, member: Member, chosen: Mapping[TopicPartition, Range]
+    ) -> Mapping[str, Any]:
+        """The end of the batch that reads these, from now on under way. Holds `changed`.
+
+        What was taken in since the call began, which may have waited for long, is in the batch,
+        or in its end: there it would pass for the checkpoint's own.
+
+        Raises:
+            MembershipError: The query keeps state, which is not to be had with it.
+        """
+        refuse_moved_state(member.moved, Rendezvous(self._id), self._options)
+        end = self._end(member, chosen).to_json()
+        member.holdings.begin(end, chosen)
         return end
 
     @staticmethod
@@ -537,8 +557,11 @@ class Session:
         since = None if last is None else timedelta(seconds=time.monotonic() - last)
         return self._delay.holds_back(offsets, since)
 
-    def _end(self, holdings: Holdings, chosen: Mapping[TopicPartition, Range]) -> SourceOffset:
+    def _end(self, member: Member, chosen: Mapping[TopicPartition, Range]) -> SourceOffset:
+        """Holds `changed`."""
+        holdings, replays = member.holdings, self._options.horizon is not None
         standing = {of: Range(hold.position, hold.position) for of, hold in holdings.held.items()}
+        came = not member.taken_over.isdisjoint(standing)
         return SourceOffset(
             group=self._options.group,
             id=self._id,
@@ -547,6 +570,10 @@ class Session:
             topics=self._topics,
             ids=self._identities.known,
             ranges={**standing, **chosen},
+            taken=TakenOver(
+                bare=self._taken.bare or (came and not replays),
+                replayed=self._taken.replayed or (came and replays),
+            ),
         )
 
 

@@ -10,12 +10,27 @@ from confluent_kafka import KafkaException
 
 from kafka_coop.fetching.log_offsets import LogOffsets
 from kafka_coop.spark.errors import CheckpointError, DataLossError, MembershipError, names_of
-from kafka_coop.spark.offsets import SourceOffset
+from kafka_coop.spark.offsets import SourceOffset, TakenOver
 from kafka_coop.spark.options import StreamOptions
 from kafka_coop.spark.rendezvous import Rendezvous
 from kafka_coop.types import TopicPartition
 
 _LOG = logging.getLogger("kafka_coop.spark")
+
+_KEEPS_STATE = (
+    "keeps state, which stays in its checkpoint: results would be wrong. {give} the query a group "
+    "of its own; or, if it joins or removes duplicates and does not aggregate, set replayHorizon "
+    "to the time that its state reaches back, with a sink that is idempotent (docs/SPARK.md)"
+)
+_AGGREGATES = (
+    "aggregates: what replayHorizon has it read again, it counts twice where the partition was "
+    "here before, and in part where a window began before the horizon. {give} the query a group "
+    "of its own, or aggregate what its sink has (docs/SPARK.md)"
+)
+_AFRESH = (
+    "This checkpoint has gone on from there, and no option mends it: set checkpointLocation to a "
+    "new folder, and give"
+)
 
 
 def refuse_competition(its: Rendezvous, group: str) -> None:
@@ -45,25 +60,37 @@ def refuse_moved_state(
     if not moved:
         return
     replays = options.horizon is not None
-    if its.is_stateful() and not replays:
-        why = (
-            "keeps state, which stays in its checkpoint: results would be wrong. Give the "
-            "query a group of its own; or, if it joins or removes duplicates and does not "
-            "aggregate, set replayHorizon to the time that its state reaches back, with a "
-            "sink that is idempotent (docs/SPARK.md)"
+    how = TakenOver(bare=not replays, replayed=replays)
+    if why := _wrong(how, its):
+        raise MembershipError(
+            f"{names_of(moved)} moved between this query and other members of the group "
+            f"{options.group!r}, and the query {why.format(give='Give')}"
         )
-    elif its.is_aggregating() and replays:
-        why = (
-            "aggregates: what replayHorizon has it read again, it counts twice where the "
-            "partition was here before, and in part where a window began before the horizon. "
-            "Give the query a group of its own, or aggregate what its sink has (docs/SPARK.md)"
+
+
+def refuse_taken_state(taken: TakenOver, its: Rendezvous, options: StreamOptions) -> None:
+    """The checkpoint has batches of partitions that came from others, and its query keeps state.
+
+    It need not have been known when they came: a query is known to keep state by its first
+    progress. After that its claims are its own, and a run that goes on from them sees nothing move.
+
+    Raises:
+        MembershipError: What the state has of them is wrong, and stays so.
+    """
+    if why := _wrong(taken, its):
+        raise MembershipError(
+            "partitions came to this query from other members of the group "
+            f"{options.group!r}, and the query {why.format(give=_AFRESH)}"
         )
-    else:
-        return
-    raise MembershipError(
-        f"{names_of(moved)} moved between this query and other members of the group "
-        f"{options.group!r}, and the query {why}"
-    )
+
+
+def _wrong(taken: TakenOver, its: Rendezvous) -> str:
+    """What partitions that came so make wrong; empty: nothing."""
+    if taken.bare and its.is_stateful():
+        return _KEEPS_STATE
+    if taken.replayed and its.is_aggregating():
+        return _AGGREGATES
+    return ""
 
 
 def refuse_another_cluster(checkpoint: SourceOffset, here: str) -> None:

@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_coop.spark.errors import CheckpointError
-from kafka_coop.spark.offsets import Claim, Range, SourceOffset, claim_of, parse_offset
+from kafka_coop.spark.offsets import (
+    Claim,
+    Range,
+    SourceOffset,
+    TakenOver,
+    claim_of,
+    parse_offset,
+    taken_of,
+)
 from kafka_coop.types import TopicPartition
 
 TEXT = st.text(st.characters(codec="utf-8", categories=["L", "N"]), min_size=1, max_size=8)
@@ -23,6 +31,7 @@ OFFSETS = st.builds(
     topics=st.dictionaries(NAMES, st.integers(1, 9)),
     ids=st.dictionaries(NAMES, TEXT),
     ranges=st.dictionaries(st.builds(TopicPartition, NAMES, st.integers(0, 99)), RANGES),
+    taken=st.builds(TakenOver, st.booleans(), st.booleans()),
 )
 
 
@@ -30,6 +39,7 @@ OFFSETS = st.builds(
 def test_an_offset_survives_the_checkpoint(offset: SourceOffset) -> None:
     logged = json.dumps(offset.to_json())
     assert parse_offset(json.loads(logged), group=offset.group) == offset
+    assert taken_of(json.loads(logged)) == offset.taken
 
 
 def test_nothing_was_read_before_the_first_batch() -> None:

@@ -354,8 +354,12 @@ def test_a_join_goes_on_where_a_partition_came_from_another_with_a_horizon(box: 
         earlier, later = halves(box.read(**options))
         return box.start(name, earlier.join(later, f.col("k") == f.col("other")))
 
-    with pytest.raises(PySparkException, match="replayHorizon"):
-        join("without").awaitTermination(int(PATIENCE.total_seconds()))
+    for told in ("replayHorizon", "checkpointLocation"):  # its first batch is in the checkpoint
+        with pytest.raises(PySparkException, match=told):
+            join("without").awaitTermination(int(PATIENCE.total_seconds()))
+        box.queries.pop()
+    with pytest.raises(PySparkException, match="set checkpointLocation to a new folder"):
+        join("without", replayHorizon="1 d").awaitTermination(int(PATIENCE.total_seconds()))
     box.queries.pop()
     join("with", replayHorizon="1 d")
     pairs = Counter((n % 4, n // 4) for n in range(40))

@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -1100,6 +1101,71 @@ def test_what_came_from_others_goes_together_with_a_horizon_and_what_it_makes_ag
     else:
         with pytest.raises(MembershipError, match=refused):
             session.latest(offset, limited=True)
+
+
+@pytest.mark.parametrize(
+    ("replays", "aggregates", "refused"),
+    [(False, False, "set replayHorizon"), (True, True, "counts twice"), (True, False, None)],
+)
+@pytest.mark.usefixtures("ten_read")
+def test_a_checkpoint_whose_state_is_wrong_is_refused_whatever_it_is_started_with(
+    box: Box, monkeypatch: pytest.MonkeyPatch, replays: bool, aggregates: bool, refused: str | None
+) -> None:
+    """Its claims are its own by then: no later run would see that anything has moved.
+
+    It is known to keep state when a batch is done: the run may have been stopped in between.
+    """
+    produce_a_record_a_second(box, range(10, 20))
+    first = horizon(box, monkeypatch) if replays else box.session()
+    end = batch(first)
+    assert ranges(end)[0] == (Range(6, 20) if replays else Range(10, 20))
+    Rendezvous(first._id).mark_stateful(aggregating=aggregates)
+    first.close()
+    for again in (box.session(), horizon(box, monkeypatch)):
+        for is_durable in (True, False):
+            go_on: Callable[[], object] = (
+                partial(again.latest, end, limited=True)
+                if is_durable
+                else partial(again.tasks, {}, end)
+            )
+            if refused is None:
+                go_on()
+                continue
+            with pytest.raises(MembershipError, match=refused) as raised:
+                go_on()
+            assert "set checkpointLocation to a new folder" in str(raised.value)
+        again.close()
+    assert ranges(batch(horizon(box, monkeypatch))), "a new checkpoint"
+
+
+def test_what_comes_while_a_call_waits_is_refused_before_a_batch_has_it(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So the state is as it was, and the same checkpoint may go on with a horizon."""
+    other, session = box.session(), box.session()
+    theirs, start = other.latest({}, limited=True), session.latest({}, limited=True)
+    wait_until(lambda: holds_one(session) and holds_one(other), "the two do not share the topic")
+    Rendezvous(session._id).mark_stateful(aggregating=False)
+    produce_a_record_a_second(box, range(5))
+    theirs, end = batch(other, theirs), batch(session, start)
+    other.latest(theirs, limited=True)
+    produce_a_record_a_second(box, range(5, 6))
+    member, begins = session._member, session._start_over
+    assert member is not None
+
+    def waits(own: Member) -> None:
+        other.close()
+        wait_until(lambda: len(own.holdings.ready()) == 2, "nothing comes")
+        begins(own)
+
+    monkeypatch.setattr(session, "_start_over", waits)
+    with pytest.raises(MembershipError, match=r"moved between .* set replayHorizon"):
+        session.latest(end, limited=True)
+    assert not member.holdings.reading
+    session.close()
+    again = horizon(box, monkeypatch)
+    (ours,), (taken,) = ranges(end), ranges(theirs)
+    assert ranges(batch(again, end)) == {ours: Range(5, 6), taken: Range(1, 6)}
 
 
 def test_a_query_whose_sources_divide_the_partitions_fails_before_its_batch_counts(
