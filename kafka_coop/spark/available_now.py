@@ -29,6 +29,7 @@ def wait_for_group(
     targets: Mapping[TopicPartition, int],
     options: StreamOptions,
     plan: Callable[[], Mapping[str, Any] | None],
+    is_asked: Callable[[], bool],
 ) -> Mapping[str, Any] | None:
     """What we held is read. Other members may be at the rest, or be dead.
 
@@ -41,9 +42,11 @@ def wait_for_group(
         targets: Where the logs ended when the run began.
         options: The source's.
         plan: Plans a batch of what has come to us meanwhile; None: there is nothing.
+        is_asked: Whether the driver wants the query to hand over what it holds. Others may go on
+            for hours, and each commit of theirs has us wait on.
 
     Returns:
-        The next batch; None: the run is over.
+        The next batch; None: the run is over, or it is asked.
 
     Raises:
         MembershipError: The membership ended, or what we hold ourselves can't be read, or what we
@@ -55,6 +58,8 @@ def wait_for_group(
     held: dict[TopicPartition, int] = {}
     unknown: dict[TopicPartition, int] = {}
     while time.monotonic() < deadline:
+        if is_asked():
+            return None
         if (found := plan()) is not None:
             return found
         member.commit_now()  # again, where it failed for a reason that may pass

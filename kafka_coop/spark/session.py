@@ -141,7 +141,9 @@ class Session:
         if found is None and self._targets is not None:
             self._commit(member)  # the run ends with this call, if nothing comes to us any more
             plan = functools.partial(self._plan, member, limited=True)
-            found = wait_for_group(member, self._targets, self._options, plan)
+            found = wait_for_group(member, self._targets, self._options, plan, its.is_asked)
+            if found is None and self._drains(member):
+                return start
         if found is not None:
             return found
         return start or self._plan_of_nothing(member)
@@ -328,6 +330,8 @@ class Session:
         if not rendezvous.is_asked():
             return False
         self._commit(member)
+        if self._targets is not None:  # there is no next call: the run ends with this one
+            wait_for_group(member, {}, self._options, lambda: None, lambda: False)
         with member.changed:
             if member.holdings.news():
                 return True

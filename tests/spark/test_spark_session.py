@@ -373,6 +373,21 @@ def test_who_is_drained_does_not_leave_before_its_work_is_committed(box: Box) ->
     assert ranges(batch(box.session(), {})) == {0: Range(5, 7), 1: Range(5, 7)}
 
 
+def test_a_run_that_is_drained_does_not_end_before_its_work_is_committed(box: Box) -> None:
+    """Spark does not ask again: the run ends where nothing is new."""
+    session = box.session()
+    box.produce(5)
+    session.aim_at_what_is_there()
+    end = batch(session, {})
+    rendezvous = Rendezvous(end["id"])
+    rendezvous.ask()
+    box.embedded.fail("OffsetCommit", *[KafkaError.UNKNOWN] * 3)
+    assert session.latest(end, limited=True) == end
+    assert rendezvous.is_done()
+    rendezvous.clear()
+    assert of_the_group(box) == [5, 5]
+
+
 def test_available_now_ends_where_the_logs_ended(box: Box) -> None:
     session = box.session(maxOffsetsPerTrigger="6")
     box.produce(5)
@@ -1251,6 +1266,28 @@ def test_a_run_waits_for_what_a_live_member_reads(box: Box, waits: threading.Eve
     (ours,) = run.result()
     assert ranges(ours) | ranges(theirs) == {0: Range(0, 5), 1: Range(0, 5)}
     assert len(ranges(ours)) == 1
+
+
+def test_a_run_that_waits_for_others_is_drained(box: Box, waits: threading.Event) -> None:
+    """It has nothing to read, and they may take hours."""
+    other, session = box.session(), box.session()
+    assert ranges(other.latest({}, limited=True)) == {}
+    assert ranges(session.latest({}, limited=True)) == {}
+    wait_until(lambda: holds_one(session) and holds_one(other), "the two do not share the topic")
+    box.produce(5)
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(read_available, session)
+        wait_until(waits.is_set, "it does not come to its end")
+        rendezvous = Rendezvous(session._id)
+        rendezvous.ask()
+        wait_until(rendezvous.is_done, "it is not heard")
+        (ours,) = run.result(60)
+    rendezvous.clear()
+    (mine,) = ranges(ours)
+    assert of_the_group(box)[mine] == 5
+    assert other._member is not None
+    held = other._member.holdings.held
+    wait_until(lambda: len(held) == 2, "it has not left")
 
 
 def test_a_run_takes_over_from_a_member_that_died(box: Box, waits: threading.Event) -> None:
