@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import logging
@@ -43,7 +44,7 @@ from kafka_coop.fetching.log_offsets import LogsNotToldError
 from kafka_coop.spark.available_now import wait_for_group
 from kafka_coop.spark.errors import CheckpointError, DataLossError, MembershipError, OptionError
 from kafka_coop.spark.member import Member
-from kafka_coop.spark.offsets import Range
+from kafka_coop.spark.offsets import Claim, Range
 from kafka_coop.spark.options import stream_options
 from kafka_coop.spark.progress import own_sources
 from kafka_coop.spark.rendezvous import Rendezvous
@@ -1320,6 +1321,71 @@ def test_a_run_does_not_wait_for_ever_for_a_member_that_does_nothing(
         ends = read_available(session)
     assert len(read_by(ends)) == 1
     assert "the run ends without them" in caplog.text
+
+
+# --- a session that is lost -------------------------------------------------------------------
+
+
+def lose_session(box: Box, session: Session) -> None:
+    """In the midst of what is under way; it is back then, as a member that is new to the group."""
+    member = session._member
+    assert member is not None
+    box.embedded.fail("Heartbeat", KafkaError.UNKNOWN_MEMBER_ID)
+    wait_until(lambda: len(session.lost) == 2, "it does not know")
+    wait_until(lambda: len(member.holdings.held) == 2 and member.is_settled, "it is not back")
+
+
+def test_what_was_lost_in_mid_batch_goes_on_where_the_group_is(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another had partition 1 in between, and has read it up to 7. Nobody has claimed 0."""
+    session = box.session()
+    box.produce(5)
+    end = batch(session)
+    assert ranges(end) == {0: Range(0, 5), 1: Range(0, 5)}
+    member = session._member
+    assert member is not None
+    consumer, take_in = member._consumer, member._take_in
+    theirs = confluent_kafka.TopicPartition(box.topic, 1, 7, Claim("another").to_metadata())
+    has_read = threading.Event()
+
+    def after_another() -> None:
+        if not has_read.is_set():
+            with contextlib.suppress(KafkaException):  # the group is not settled yet
+                consumer.commit(offsets=[theirs], asynchronous=False)
+                has_read.set()
+        else:
+            take_in()
+
+    monkeypatch.setattr(member, "_take_in", after_another)
+    lose_session(box, session)
+    report = session.report()
+    assert report is not None
+    assert report["lost"] == 2
+    assert told(session) == [0, 7], "nothing of the batch"
+    box.produce(5)
+    after = batch(session, end)
+    assert ranges(after) == {0: Range(5, 10), 1: Range(7, 10)}
+    assert told(session) == [5, 7]
+
+
+def test_a_query_that_keeps_state_is_started_again_after_a_loss_that_nobody_used(
+    box: Box,
+) -> None:
+    """It can't know that, and fails; the claims are its own still, for its next run to see."""
+    session = box.session()
+    box.produce(5)
+    end = batch(session)
+    lose_session(box, session)
+    box.produce(1)
+    end = batch(session, end)
+    Rendezvous(end["id"]).mark_stateful(aggregating=True)
+    with pytest.raises(MembershipError, match="moved between"):
+        session.latest(end, limited=True)
+    session.close()
+    box.produce(1)
+    again = box.session()
+    assert ranges(batch(again, end)) == {0: Range(6, 7), 1: Range(6, 7)}
 
 
 # --- what Spark calls -------------------------------------------------------------------------
