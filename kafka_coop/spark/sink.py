@@ -63,6 +63,10 @@ _FAREWELL: Final = 5.0
 
 _METADATA_TIMEOUT: Final = 30.0
 
+_NO_TOPIC: Final = "?"
+"""No topic can have this name, so brokers make none of it. To ask for nothing in particular is to
+ask for all topics, and a sink is made with each batch of a ``foreachBatch``."""
+
 _CREATION_TIME: Final = 5.0
 """Seconds that brokers get to make a topic, where they do that of themselves."""
 
@@ -161,7 +165,8 @@ def require_columns(options: SinkOptions, schema: StructType) -> None:
 def require_brokers(options: SinkOptions) -> None:
     """Refuses a producer that librdkafka does not take, or that can't write to the topic.
 
-    A topic that the brokers make when they are asked for it is made.
+    A topic that the brokers make when they are asked for it is made. Those that the column names
+    are known to the tasks alone: then any answer will do.
 
     Raises:
         OptionError: A property is wrong, or the topic is unknown.
@@ -171,12 +176,13 @@ def require_brokers(options: SinkOptions) -> None:
         producer = Producer(_config(options, "check"))
     except (KafkaException, TypeError, ValueError) as error:
         raise refused_configuration("producer", error, options.kafka) from None
-    if options.topic is not None:
-        _require_topic(producer, options)
+    if options.topic is None:
+        _topic_error(producer, _NO_TOPIC, options)
+    else:
+        _require_topic(producer, options.topic, options)
 
 
-def _require_topic(producer: Producer, options: SinkOptions) -> None:
-    topic = options.topic or ""
+def _require_topic(producer: Producer, topic: str, options: SinkOptions) -> None:
     deadline = time.monotonic() + _CREATION_TIME
     while (error := _topic_error(producer, topic, options)) is not None:
         if error.code() not in _PASSING or time.monotonic() >= deadline:

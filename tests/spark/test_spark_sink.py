@@ -28,6 +28,7 @@ pytestmark = pytest.mark.usefixtures("own_worker")
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 VALUE = StructType().add("value", BinaryType())
+VALUE_AND_TOPIC = StructType().add("value", BinaryType()).add("topic", StringType())
 
 
 @pytest.mark.parametrize(
@@ -98,13 +99,25 @@ def test_a_log_is_only_added_to() -> None:
     assert raised.value.option == "outputMode"
 
 
+@pytest.mark.parametrize(
+    ("topic", "schema"),
+    [({"topic": "a"}, VALUE), ({}, VALUE_AND_TOPIC)],
+    ids=["option", "column"],
+)
 def test_brokers_that_are_away_are_told_before_a_task_starts(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, topic: dict[str, str], schema: StructType
 ) -> None:
     monkeypatch.setattr(sink, "_METADATA_TIMEOUT", 0.5)
-    away = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.log_level": "0", "topic": "a"}
-    with pytest.raises(SinkError, match=r"option kafka\.bootstrap\.servers=127\.0\.0\.1:1 "):
-        BatchSink(sink_options(away), VALUE)
+    away = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.log_level": "0"}
+    told = r"option kafka\.bootstrap\.servers=127\.0\.0\.1:1 .*check hosts and ports"
+    with pytest.raises(SinkError, match=told):
+        BatchSink(sink_options(away | topic), schema)
+
+
+def test_who_asks_whether_brokers_are_there_makes_no_topic(kafka: KafkaCluster) -> None:
+    options = sink_options({"kafka.bootstrap.servers": kafka.bootstrap_servers})
+    BatchSink(options, VALUE_AND_TOPIC)
+    assert sink._NO_TOPIC not in kafka.admin().list_topics(timeout=60).topics
 
 
 def test_a_topic_that_is_not_there_is_told_before_a_task_starts(
