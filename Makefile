@@ -11,6 +11,7 @@
 #                (SERVICES="orders prometheus" leaves Grafana out, where its image can't be had)
 #   make flights two topics joined on Spark by one query, then three, then one; compared with pandas
 #   make spark-versions  the Spark tests on the PySpark minor release before the locked one
+#   make versions  members' tests on RELEASES of Kafka, the oldest supported one among them
 #   make three   members' tests on three brokers instead of one
 #   make containers  the tests that need Docker, and members' tests on Kafka's image, which comes from
 #                a registry or is built here
@@ -22,6 +23,7 @@ WORKERS ?= 4
 SEEDS  ?= 1000000
 INPUTS ?= 10000000
 AUDIT  ?= pypi
+RELEASES ?= 1.0.2 3.9.1 4.3.1
 # The newest release of the minor before the one in locks/dev.txt.
 PYSPARK ?= 4.2.1
 SPARK_TESTS ?= tests/spark
@@ -30,7 +32,7 @@ BIN    := .venv/bin
 export COMPOSE_HTTP_TIMEOUT ?= 300
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
-.PHONY: demo test lint unit again three slow bench soak fuzz audit mutations observe chaos screens flights lock garbage containers spark-versions clean
+.PHONY: demo test lint unit again three versions slow bench soak fuzz audit mutations observe chaos screens flights lock garbage containers spark-versions clean
 
 demo: .venv/.demo
 	@$(BIN)/python -m kafka_coop.demo
@@ -56,10 +58,15 @@ again: lint
 	$(BIN)/python tests/failed_again.py
 
 # What members do, whoever started the brokers: `make test` has one of the jars, and the embedded one.
-MEMBERS = $(addprefix tests/integration/test_integration_,membership.py offsets.py draining.py real.py)
+# (-m real_kafka: those with a broker of their own, for its settings, stay out).
+MEMBERS = tests/integration
 
 three: .venv/.dev
 	$(BIN)/pytest --kafka=local-3 -n $(WORKERS) -m real_kafka $(MEMBERS)
+
+versions: .venv/.dev
+	for release in $(RELEASES); do echo "== Kafka $$release"; \
+	  $(BIN)/pytest --kafka-version=$$release -n $(WORKERS) -m real_kafka $(MEMBERS) || exit 1; done
 
 # One by one: a trial has real processes, and a broker of its own, or three.
 slow: .venv/.dev

@@ -43,6 +43,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("slow") and not item.config.getoption("--slow"):
         pytest.skip("takes minutes: --slow")
+    since, release = item.get_closest_marker("since"), item.config.getoption("--kafka-version")
+    if since and release and _numbers(release) < _numbers(since.args[0]):
+        pytest.skip(f"Kafka {release} has no {since.args[1]}, which came with {since.args[0]}")
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in release.split("."))
 
 
 def pytest_report_header() -> str:

@@ -33,7 +33,7 @@ from kafka_coop.kafka_errors import ConfigurationException
 from kafka_coop.testing import LocalKafka
 from kafka_coop.testing.cluster import KafkaCluster
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.since("4.0", "group.protocol=consumer (KIP-848)")]
 
 _THE_RUNS = "the run's"
 
@@ -51,6 +51,11 @@ def kafka(request: pytest.FixtureRequest, kafka: KafkaCluster) -> Iterator[Kafka
     release = getattr(request, "param", _THE_RUNS)
     if release == _THE_RUNS:
         yield kafka
+    elif (
+        request.config.getoption("--kafka-version")
+        or request.config.getoption("--kafka") != "local"
+    ):
+        pytest.skip("the run is of another broker, and has these tests there")
     else:
         with LocalKafka(release) as other:
             yield other

@@ -33,6 +33,12 @@ from kafka_coop.watchdog.ward import Ward
 
 pytestmark = pytest.mark.kafka
 
+knows_static_members = pytest.mark.since("2.3", "static members (KIP-345)")
+"""An older one takes them for others: a restart is a crash and a newcomer."""
+
+fences_transactions = pytest.mark.since("2.5", "fencing of transactions by groups (KIP-447)")
+"""An older one takes offsets from anybody, and tells those of before while they are pending."""
+
 
 # --- topics that change ------------------------------------------------------------------------
 
@@ -101,6 +107,7 @@ def test_a_deleted_topic_is_lost_and_nothing_waits_for_it(kafka: KafkaCluster) -
 # --- static members ----------------------------------------------------------------------------
 
 
+@knows_static_members
 def test_a_static_member_that_restarts_starts_no_round(kafka: KafkaCluster) -> None:
     topic, group = unique("t"), unique("g")
     kafka.create_topic(topic, partitions=4)
@@ -142,6 +149,7 @@ def test_a_static_leader_that_restarts_still_sees_new_partitions(kafka: KafkaClu
         shared(topic, 3, again)
 
 
+@knows_static_members
 def test_two_with_one_instance_id_the_older_is_fenced(kafka: KafkaCluster) -> None:
     topic, group = unique("t"), unique("g")
     kafka.create_topic(topic, partitions=2)
@@ -170,6 +178,7 @@ def transaction(kafka: KafkaCluster) -> Iterator[Producer]:
     yield producer
 
 
+@fences_transactions
 def test_transactions_carry_the_generation_and_are_fenced_by_it(kafka: KafkaCluster) -> None:
     """KIP-447: accepted when fresh, refused after a rebalance."""
     topic, group = unique("t"), unique("g")
@@ -196,6 +205,7 @@ def test_transactions_carry_the_generation_and_are_fenced_by_it(kafka: KafkaClus
         assert found.offset == 7
 
 
+@fences_transactions
 def test_who_is_out_of_the_group_and_has_not_heard_of_it_can_send_no_offsets(
     kafka: KafkaCluster,
 ) -> None:
@@ -221,6 +231,7 @@ def test_who_is_out_of_the_group_and_has_not_heard_of_it_can_send_no_offsets(
             producer.abort_transaction(PATIENCE)
 
 
+@fences_transactions
 def test_starting_positions_wait_for_open_transactions(kafka: KafkaCluster) -> None:
     """KIP-447's other half: an offset that a transaction is about to commit is not overlooked."""
     topic, group = unique("t"), unique("g")

@@ -142,6 +142,7 @@ def test_a_killed_members_partitions_are_taken_at_once(kafka: KafkaCluster) -> N
 
 
 @pytest.mark.kafka
+@pytest.mark.since("2.2", "member ids before the join (KIP-394)")
 def test_a_member_killed_in_its_first_join_does_not_stay_in_the_round(kafka: KafkaCluster) -> None:
     """The coordinator waits for the id that it gave, whether its JoinGroup is answered or not."""
     topic, group = unique("t"), unique("g")
