@@ -32,7 +32,10 @@ PASSWORD = "correct-horse-battery"
 CLIENT_SECRET = "staple-of-the-client"
 AUDIENCE = "kafka-tests"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-USERS = ("reader", "stranger", "groupless", "topicless")
+GROUP = "guarded-group"
+TOPIC = "guarded-topic"
+TRANSACTION = "guarded-transaction"
+USERS = ("reader", "stranger", "groupless", "topicless", "watched")
 
 
 # --- certificates --------------------------------------------------------------------------------
@@ -206,13 +209,18 @@ AUTHORIZER = {
 
 
 def make_scram_users(kafka: KafkaCluster) -> None:
+    set_password(kafka, PASSWORD, *USERS)
+
+
+def set_password(kafka: KafkaCluster, password: str, *users: str) -> None:
+    """For SCRAM. Connections that are logged in stay so until they have to do it again."""
     admin = kafka.admin()
     for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
         wanted: list[Any] = [
             UserScramCredentialUpsertion(
-                user, ScramCredentialInfo(mechanism, 4096), PASSWORD.encode()
+                user, ScramCredentialInfo(mechanism, 4096), password.encode()
             )
-            for user in USERS
+            for user in users
         ]
         for done in admin.alter_user_scram_credentials(wanted).values():
             done.result(30)

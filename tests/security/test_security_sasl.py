@@ -5,112 +5,29 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import traceback
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]  # hidden by its stubs
 from integration_support import PATIENCE, Member, code, members, unique, until
-from prometheus_client import generate_latest
+from security_members import everything_said, login, member, publish, tls
 from security_support import (
-    AUTHORIZER,
     CLIENT_SECRET,
     MECHANISMS,
     PASSWORD,
     REAUTHENTICATION_MS,
+    TOPIC,
+    TRANSACTION,
     Provider,
     allow,
-    authority,
-    broker_sasl,
-    broker_tls,
-    make_scram_users,
     pem,
-    provider,
     stranger,
 )
 
 from kafka_coop.testing.local import LocalKafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300), pytest.mark.xdist_group("security")]
-
-GROUP = "guarded-group"
-TOPIC = "guarded-topic"
-TRANSACTION = "guarded-transaction"
-
-
-@pytest.fixture(scope="module")
-def oidc() -> Iterator[Provider]:
-    with provider() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def guarded(oidc: Provider) -> Iterator[LocalKafka]:
-    keys = f"{oidc.url}/keys"
-    with LocalKafka(
-        client_protocol="SASL_SSL",
-        properties=broker_tls(client_auth="none") | broker_sasl(keys) | AUTHORIZER,
-        jvm_options=[f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={keys}"],
-    ) as kafka:
-        make_scram_users(kafka)
-        kafka.create_topic(TOPIC, partitions=2)
-        group = (ResourceType.GROUP, GROUP, AclOperation.READ)
-        topic = (ResourceType.TOPIC, TOPIC, AclOperation.READ)
-        transaction = (ResourceType.TRANSACTIONAL_ID, TRANSACTION, AclOperation.WRITE)
-        allow(kafka, "reader", group, topic, transaction)
-        allow(kafka, "groupless", topic, transaction)
-        allow(kafka, "topicless", group)
-        publish(kafka, 0, 1)
-        yield kafka
-
-
-def publish(kafka: LocalKafka, *partitions: int) -> None:
-    """Behind the doors: the brokers' own listener asks for nothing."""
-    producer = Producer({"bootstrap.servers": kafka.admin_servers})
-    for partition in partitions:
-        producer.produce(TOPIC, b"value", partition=partition)
-    assert producer.flush(PATIENCE) == 0
-
-
-def tls() -> dict[str, Any]:
-    return {"security.protocol": "SASL_SSL", "ssl.ca.pem": pem(authority().cert_pem)}
-
-
-def login(oidc: Provider, mechanism: str = "PLAIN", user: str = "reader") -> dict[str, Any]:
-    if mechanism != "OAUTHBEARER":
-        secrets = {"sasl.username": user, "sasl.password": PASSWORD}
-        return {**tls(), "sasl.mechanism": mechanism, **secrets}
-    return {
-        **tls(),
-        "sasl.mechanism": mechanism,
-        "sasl.oauthbearer.method": "oidc",
-        "sasl.oauthbearer.client.id": user,
-        "sasl.oauthbearer.client.secret": CLIENT_SECRET,
-        "sasl.oauthbearer.token.endpoint.url": f"{oidc.url}/token",
-    }
-
-
-def member(kafka: LocalKafka, security: dict[str, Any], group: str = GROUP, **more: Any) -> Member:
-    made = Member(kafka, group, session_timeout_ms=6000, **security, **more)
-    made.subscribe(TOPIC)
-    return made
-
-
-def everything_said(one: Member, caplog: pytest.LogCaptureFixture) -> str:
-    """Whatever an operator may see of a member."""
-    return "\n".join(
-        [
-            caplog.text,
-            repr(one.consumer),
-            repr(vars(one.consumer)),
-            *(repr(e) for e in one.raised),
-            *("".join(traceback.format_exception(e)) for e in one.raised),
-            *(str(m.error()) for m in one.errors),
-            generate_latest(one.registry).decode(),
-        ]
-    )
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
