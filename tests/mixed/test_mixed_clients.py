@@ -120,25 +120,24 @@ def test_a_leader_that_is_killed_last_is_followed_by_who_is_left(
         group.end_soundly()
 
 
-@pytest.mark.parametrize(
-    "leader",
-    [
-        "ours",
-        "java",
-        pytest.param("confluent", marks=pytest.mark.slow),
-        pytest.param("kafka-python", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("leader", CLIENTS)
 def test_eager_members_share_a_group_whoever_leads(
     kafka: KafkaCluster, tmp_path: Path, leader: Client
 ) -> None:
     clients = led_by(leader)
     with trial(kafka, tmp_path) as group:
         for number, client in enumerate(clients, 1):
+            before = group.generation()
             group.start(client, client, ["range"])
             group.until_shared(*clients[:number])
+            assert group.generation() - before <= MOST_GENERATIONS
             assert group.leader() == leader
         group.until_everyone_works()
+        before = group.generation()
         group.close(clients[1])
         group.until_shared(clients[0], *clients[2:])
+        group.kill(clients[2])
+        group.until_shared(clients[0], clients[3])
+        assert group.generation() - before <= 2 * MOST_GENERATIONS
+        assert group.leader() == leader
         group.end_soundly()

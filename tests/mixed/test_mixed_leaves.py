@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from integration_support import in_background, members
-from mixed_support import PARTITIONS, Guest, trial
+from mixed_support import PARTITIONS, Guest, trial, without_kafka_python
 
 from kafka_coop.testing.cluster import KafkaCluster
 from kafka_coop.testing.trial.member import Client
@@ -24,7 +24,9 @@ BOUND = timedelta(seconds=10)
 HALF = PARTITIONS // 2
 
 
-@pytest.mark.parametrize("leader", ["java", "confluent"])
+@pytest.mark.parametrize(
+    "leader", ["java", "confluent", pytest.param("kafka-python", marks=without_kafka_python)]
+)
 def test_it_gives_the_partitions_back_and_time_ends_the_leave(
     kafka: KafkaCluster, tmp_path: Path, leader: Client
 ) -> None:
