@@ -18,7 +18,7 @@ from kafka_coop.testing.local import LocalKafka
 from kafka_coop.testing.trial import judge_again
 from kafka_coop.testing.trial.controllers import active_controller, prefer
 from kafka_coop.testing.trial.faults import FAULTS, place_of
-from kafka_coop.testing.trial.outcome import Plan
+from kafka_coop.testing.trial.outcome import SLOW, Plan
 from kafka_coop.testing.trial.run import SAFE, run
 
 pytestmark = [
@@ -153,3 +153,5 @@ def test_each_fault_alone(three: LocalKafka, tmp_path: Path, fault: str) -> None
     result = run(plan, tmp_path, three)
     assert result.sound, str(result)
     assert [f.name for f in result.faults] == [fault] * count
+    if fault == SLOW:
+        assert result.outlived, "who is done first begins a round that others do not hold up"

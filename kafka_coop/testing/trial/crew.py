@@ -18,7 +18,8 @@ from typing import Any, Final, Self
 from kafka_coop.testing.cluster import wait_until
 from kafka_coop.testing.java import client_program
 from kafka_coop.testing.trial.journal import Event, read_journal
-from kafka_coop.testing.trial.member import DRAIN, Client, Job
+from kafka_coop.testing.trial.member import Client, Job
+from kafka_coop.testing.trial.orders import DRAIN, slow
 from kafka_coop.testing.trial.verdict import Tenure, tenures
 from kafka_coop.testing.trial.wall_clock import WallClock
 from kafka_coop.testing.unavailable import KafkaUnavailableError
@@ -178,6 +179,17 @@ class Crew:
             if drain:
                 process.stdin.write(DRAIN)
             process.stdin.close()
+
+    def slow_down(self, name: str, lasting: timedelta) -> None:
+        """Has a member's user take so long in its next on_revoke that takes anything.
+
+        Zero: it is as quick as ever. Java's member does not listen.
+        """
+        process = self._processes[name]
+        assert process.stdin is not None
+        if name not in self._closed:
+            with contextlib.suppress(BrokenPipeError):  # unbuffered: nothing is left for the close
+                os.write(process.stdin.fileno(), slow(lasting))
 
     @property
     def leaving(self) -> set[str]:

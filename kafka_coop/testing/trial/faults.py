@@ -19,13 +19,16 @@ from kafka_coop.testing.proxy import Weather
 from kafka_coop.testing.trial.controllers import active_controller, prefer
 from kafka_coop.testing.trial.crew import Crew
 from kafka_coop.testing.trial.load import Load
-from kafka_coop.testing.trial.outcome import KILL
+from kafka_coop.testing.trial.outcome import KILL, SLOW, SLOWEST
 
 _RESTART: Final = timedelta(seconds=2)
 _AFTER_A_CRASH: Final = timedelta(seconds=5)
 """It is missed after broker.session.timeout.ms, and can't come back before."""
 _OFFSETS: Final = "__consumer_offsets"
 _MOVING: Final = timedelta(seconds=5)
+
+_LEAST_SLOW: Final = 0.3
+"""Seconds: a callback of ordinary length is waited for."""
 
 FEWEST: Final = 2
 """Members that are left alone, so that the group lives."""
@@ -159,6 +162,30 @@ def _leave(arena: Arena, how: str, *, drain: bool) -> Started | None:
     new = arena.recruit()
     arena.crew.ask_to_leave(name, drain=drain)
     return Started(what=f"{name} {how}, {new} started", member=name)
+
+
+def slow(arena: Arena) -> Started | None:
+    """Everyone's user takes long to give up, once; one member leaves, and a new one comes.
+
+    Who stays gives partitions up for the one that comes, and nobody knows beforehand who does. Each
+    takes its own time: the first that is done begins the next round, which the others' users
+    would hold up.
+    """
+    if (left := leave(arena)) is None:
+        return None
+    crew = arena.crew
+    # Who is under another fault as well may be slow: that takes nobody from the group.
+    others = [name for name in crew.running if crew.has_started(name) and name not in crew.leaving]
+    most = SLOWEST.total_seconds()
+    for name in others:
+        crew.slow_down(name, timedelta(seconds=arena.chance.uniform(_LEAST_SLOW, most)))
+
+    def end() -> None:
+        for name in {*others} & {*crew.running}:
+            crew.slow_down(name, timedelta(0))
+
+    what = f"{left.what}; the others' on_revoke takes {_LEAST_SLOW:g} to {most:g} s"
+    return replace(left, what=what, ends=arena.session, end=end)
 
 
 def _stop(arena: Arena, least: float, most: float) -> Started | None:
@@ -358,6 +385,7 @@ FAULTS: Final[Mapping[str, tuple[Fault, int]]] = {
     KILL: (kill, 12),
     "member left": (leave, 10),
     "member drained": (drain, 5),
+    SLOW: (slow, 6),
     "member paused within its session": (pause, 8),
     "member paused at the session's edge": (edge, 6),
     "member paused beyond its session": (zombie, 8),

@@ -2,6 +2,7 @@
 
     S <ns>                                started
     A <ns> <generation> <partitions>      assigned: on_assign was called
+    W <ns> <generation> <partitions>      a slow user's on_revoke was called; V follows
     V <ns> <generation> <partitions>      revoked: on_revoke is about to return
     L <ns> <generation> <partitions>      lost: on_lost is about to return
     R <ns> <partition> <offset>           a record was processed
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias, cast, get_args
 
-Kind: TypeAlias = Literal["S", "A", "V", "L", "R", "E", "X"]
+Kind: TypeAlias = Literal["S", "A", "W", "V", "L", "R", "E", "X"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +87,7 @@ def _event(line: str) -> Event:
         raise ValueError(f"not a journal's line: {line!r}")
     known, text = cast("Kind", kind), "".join(rest)
     match known:
-        case "A" | "V" | "L":
+        case "A" | "W" | "V" | "L":
             generation, _, numbers = text.partition(" ")
             partitions = tuple(int(n) for n in numbers.split(",") if n)
             return Event(kind=known, at=int(at), generation=int(generation), partitions=partitions)

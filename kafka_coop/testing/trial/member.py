@@ -1,8 +1,9 @@
 """One Python member of a trial: ``python -m kafka_coop.testing.trial.member '{"client": …}'``.
 
-Reads until its standard input ends, then closes its consumer; SIGTERM does the same. Told `DRAIN`
-there, it hands over first, and goes on reading meanwhile. A record
-counts as processed when its line is in the journal, which is before its offset can be committed.
+Reads until its standard input ends, then closes its consumer; SIGTERM does the same. What else it
+may be told there `orders` says: told to drain, it hands over first, and goes on reading meanwhile.
+A record counts as processed when its line is in the journal, which is before its offset can be
+committed.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import faulthandler
 import json
 import logging
-import os
 import signal
 import struct
 import sys
@@ -27,10 +27,9 @@ from prometheus_client import CollectorRegistry
 from kafka_coop.consumer import CoopConsumer
 from kafka_coop.testing.trial.copies import value_of
 from kafka_coop.testing.trial.journal import Journal, Kind
+from kafka_coop.testing.trial.orders import Orders
 
 Client: TypeAlias = Literal["ours", "confluent", "kafka-python", "java"]
-
-DRAIN: Final = b"drain\n"
 
 _DRAINING: Final = timedelta(seconds=30)
 _POLL: Final = 0.05
@@ -87,7 +86,7 @@ class _Runner(Protocol):
 class _Librdkafka:
     """Ours and confluent-kafka's: one interface."""
 
-    def __init__(self, job: Job, journal: Journal) -> None:
+    def __init__(self, job: Job, journal: Journal, orders: Orders) -> None:
         config = {
             "bootstrap.servers": job.bootstrap,
             "group.id": job.group,
@@ -101,6 +100,7 @@ class _Librdkafka:
             **job.config,
         }
         self._journal = journal
+        self._orders = orders
         self._consumer: Any
         # confluent's stores an offset before its record is processed, unless told not to.
         self._store = job.client == "confluent"
@@ -118,10 +118,25 @@ class _Librdkafka:
 
     def _told(self, kind: Kind) -> Callable[[Any, list[Any]], None]:
         def note(consumer: Any, partitions: list[Any]) -> None:
+            numbers = [p.partition for p in partitions]
+            if kind == "V" and numbers and self._orders.is_slow:
+                self._give_up_slowly(consumer, numbers)
+                return
             generation = _generation(consumer.consumer_group_metadata())
-            self._journal.callback(kind, generation, (p.partition for p in partitions))
+            self._journal.callback(kind, generation, numbers)
 
         return note
+
+    def _give_up_slowly(self, consumer: Any, partitions: list[int]) -> None:
+        """The user takes long in on_revoke.
+
+        A member that is evicted meanwhile calls no on_lost for what on_revoke is at, and others
+        may have it by then: it is written down here as lost.
+        """
+        self._journal.callback("W", _newest_generation(consumer), partitions)
+        self._orders.dawdle()
+        fenced = isinstance(consumer, CoopConsumer) and consumer.health().fenced
+        self._journal.callback("L" if fenced else "V", _newest_generation(consumer), partitions)
 
     def step(self) -> None:
         try:
@@ -274,10 +289,17 @@ def _generation(metadata: object) -> int:
     return int(_GENERATION.unpack_from(metadata, _GENERATION_AT)[0])
 
 
+def _newest_generation(consumer: Any) -> int:
+    """In which the member is; what ours shows the user is the last whose round is applied."""
+    if isinstance(consumer, CoopConsumer):
+        return consumer.health().generation
+    return _generation(consumer.consumer_group_metadata())
+
+
 class _KafkaPython:
     """kafka-python's consumer."""
 
-    def __init__(self, job: Job, journal: Journal) -> None:
+    def __init__(self, job: Job, journal: Journal, orders: Orders) -> None:
         import kafka  # type: ignore[import-not-found,import-untyped,unused-ignore]  # noqa: PLC0415  # optional
         from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor  # type: ignore[import-not-found,import-untyped,unused-ignore]  # noqa: PLC0415  # optional
         from kafka.coordinator.assignors.range import RangePartitionAssignor  # type: ignore[import-not-found,import-untyped,unused-ignore]  # noqa: PLC0415  # optional
@@ -289,6 +311,7 @@ class _KafkaPython:
         config = {k.replace(".", "_"): v for k, v in job.config.items()}
         logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
         self._journal = journal
+        self._orders = orders
         self._consumer = kafka.KafkaConsumer(
             bootstrap_servers=job.bootstrap.split(","),
             group_id=job.group,
@@ -314,8 +337,14 @@ class _KafkaPython:
         self._consumer.subscribe([job.topic], listener=Listener())
 
     def told(self, kind: Kind, partitions: Iterable[Any]) -> None:
-        generation = self._consumer._coordinator._generation.generation_id  # noqa: SLF001  # no other way
-        self._journal.callback(kind, generation, (p.partition for p in partitions))
+        numbers = [p.partition for p in partitions]
+        if kind == "V" and numbers and self._orders.is_slow:
+            self._journal.callback("W", self._generation(), numbers)
+            self._orders.dawdle()
+        self._journal.callback(kind, self._generation(), numbers)
+
+    def _generation(self) -> int:
+        return int(self._consumer._coordinator._generation.generation_id)  # noqa: SLF001  # no other way
 
     def step(self) -> None:
         """A join is not left to the next poll: kafka-python 3.0.12 may forget it in between.
@@ -340,26 +369,18 @@ class _KafkaPython:
 
 def main() -> None:
     """Runs one member."""
-    job = Job.from_json(sys.argv[1])
-    stop, told = threading.Event(), bytearray()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    job, orders = Job.from_json(sys.argv[1]), Orders()
+    signal.signal(signal.SIGTERM, lambda *_: orders.leave.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the trial's to answer
     faulthandler.register(signal.SIGQUIT)  # what every thread is at, to be read in its last words
-
-    def until_input_ends() -> None:
-        while words := os.read(sys.stdin.fileno(), len(DRAIN)):  # locks nothing at the end
-            told.extend(words)
-        stop.set()
-
-    threading.Thread(target=until_input_ends, daemon=True).start()
+    threading.Thread(target=orders.follow, args=[sys.stdin.fileno()], daemon=True).start()
     journal = Journal(Path(job.journal))
-    runner: _Runner = (
-        _KafkaPython(job, journal) if job.client == "kafka-python" else _Librdkafka(job, journal)
-    )
+    made = _KafkaPython if job.client == "kafka-python" else _Librdkafka
+    runner: _Runner = made(job, journal, orders)
     journal.note("S")
-    while not stop.is_set():
+    while not orders.leave.is_set():
         runner.step()
-    if told == DRAIN:
+    if orders.drain:
         runner.drain()
     runner.close()
     journal.note("X")

@@ -13,6 +13,9 @@ from typing import Any, Final, Self
 
 NANO: Final = 1_000_000_000
 KILL: Final = "member killed"
+SLOW: Final = "users slow in on_revoke"
+SLOWEST: Final = timedelta(seconds=5)
+"""So long a slow user's on_revoke may take."""
 RESULT: Final = "result.json"
 """Its name beside the journals."""
 _WIDENED: Final = re.compile(r"the topic has (\d+) partitions")
@@ -84,6 +87,8 @@ class Result:
         late: Records of a zombie but for those in hand, see `Verdict`.
         ownerless_too_long, silent_too_long: Waits longer than `liveness` allows.
         longest_ownerless, longest_silence: In seconds.
+        slow: How often a slow user's on_revoke was called, and returned.
+        outlived: How often the group was in a later round by then.
         miscommitted: Offsets that are not what they must be after a clean close.
     """
 
@@ -102,6 +107,8 @@ class Result:
     processed: int = 0
     repeated: int = 0
     handovers: int = 0
+    slow: int | None = None
+    outlived: int | None = None
     lost: int = 0
     overlaps: list[str] = field(default_factory=list)
     strays: int = 0

@@ -15,6 +15,7 @@ from typing import Any, Final
 from kafka_coop.testing.trial.faults import FAULTS
 from kafka_coop.testing.trial.liveness import MACHINE, RECONNECT
 from kafka_coop.testing.trial.member import LONGEST_TRANSACTION
+from kafka_coop.testing.trial.outcome import SLOWEST
 
 _INTRODUCTION: Final = """\
 # Reliability
@@ -59,6 +60,10 @@ worst; *no owner* is the longest time without one. Each such time is charged to 
 first that began in it, else the last before it. Where all partitions were silent already, a fault
 is charged with nothing ("-"). Faults overlap, and the machine's own slowness is in it too: a
 process or a JVM that starts beside the group.
+
+*Users slow in on_revoke*: everyone's takes 0.3 to {slowest:g} s, once, while a member leaves and a
+new one comes. A slow on_revoke *outlives its round* where its member has joined the others in a
+later one before it returns.
 """
 
 _COUNTS: Final = {
@@ -70,6 +75,8 @@ _COUNTS: Final = {
     "overlaps": "**two owners**",
     "strays": "**without owning it**",
     "late": "**late records**",
+    "slow": "slow on_revokes",
+    "outlived": "slow on_revokes that outlived their round",
     "in_hand": "records that were in hand at a stop",
     "longest_ownerless": "longest without an owner, s",
     "ownerless_too_long": "**without an owner for too long**",
@@ -92,6 +99,7 @@ def report(results: Sequence[Mapping[str, Any]]) -> str:
         machine=MACHINE.total_seconds(),
         reconnect=RECONNECT.total_seconds(),
         busy=LONGEST_TRANSACTION.total_seconds(),
+        slowest=SLOWEST.total_seconds(),
     )
     parts = [introduction, *(section for r in results for section in _sections(r))]
     return "\n".join(parts) + "\n"
@@ -131,7 +139,9 @@ def _counted(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _cell(result: Mapping[str, Any], key: str) -> str:
-    value = result[key]
+    value = result.get(key)  # results of earlier versions have fewer
+    if value is None:
+        return "not looked at"
     if key == "miscommitted" and result["committed"] is None:
         return "not looked at"
     if isinstance(value, float):
