@@ -19,6 +19,7 @@ from kafka_coop.testing.trial.liveness import (
 )
 from kafka_coop.testing.trial.member import LONGEST_TRANSACTION
 from kafka_coop.testing.trial.outcome import KILL, NANO, Injected, Result
+from kafka_coop.testing.trial.pauses import taken_by_pauses
 from kafka_coop.testing.trial.slow_users import slow_revocations
 from kafka_coop.testing.trial.verdict import Stop, judge, miscommitted, prefixes, tenures
 
@@ -43,6 +44,7 @@ def assess(result: Result, journals: Mapping[str, Sequence[Event]]) -> None:
     if result.committed is not None:
         processed = result.ends if transactions else prefixes(journals)
         result.miscommitted = miscommitted(result.committed, result.ends, processed)
+    result.taken_by_pauses = taken_by_pauses(result.faults, journals, result.session)
     result.slow, result.outlived = slow_revocations(journals)
     _assess_waits(result, journals)
 

@@ -89,6 +89,7 @@ class Result:
         longest_ownerless, longest_silence: In seconds.
         slow: How often a slow user's on_revoke was called, and returned.
         outlived: How often the group was in a later round by then.
+        taken_by_pauses: Members that a pause within their session alone has cost something.
         miscommitted: Offsets that are not what they must be after a clean close.
     """
 
@@ -118,6 +119,7 @@ class Result:
     silent_too_long: list[str] = field(default_factory=list)
     longest_ownerless: float = 0.0
     longest_silence: float = 0.0
+    taken_by_pauses: list[str] = field(default_factory=list)
     miscommitted: list[str] = field(default_factory=list)
 
     @property
@@ -131,6 +133,7 @@ class Result:
             or self.late
             or self.ownerless_too_long
             or self.silent_too_long
+            or self.taken_by_pauses
             or self.miscommitted
             or self.copied_twice
             or self.never_copied

@@ -50,6 +50,8 @@ together, which are outside of what is tested:
   it again and again (reconnect.backoff.max.ms, and what it adds to that by chance). With
   transactions both bounds are {busy:g} s longer: a member may be busy with one for so long, where
   librdkafka hangs (librdkafka#5456);
+- **taken by a short pause**: on_lost of a member that was stopped for less than its session, where
+  no other fault was under way from a session before;
 - **wrong offsets**: after all have closed in order, the group's committed offset of a partition is
   beyond what was processed, or is not the partition's end.
 
@@ -82,6 +84,7 @@ _COUNTS: Final = {
     "ownerless_too_long": "**without an owner for too long**",
     "longest_silence": "longest silence, s",
     "silent_too_long": "**silent for too long**",
+    "taken_by_pauses": "**taken by a short pause**",
     "miscommitted": "**wrong offsets**",
     "copied": "copied, as read_committed sees it",
     "copied_twice": "**copied twice**",
