@@ -41,6 +41,7 @@ def test_two_minutes_of_random_faults(three: LocalKafka, tmp_path: Path) -> None
     result = run(plan, tmp_path, three)
     assert result.sound, str(result)
     assert result.complete
+    assert {fault.name for fault in result.faults} == {*FAULTS}
     assert result.committed == result.ends
     assert result.handovers > plan.partitions
     assert judge_again.main(["--journals", str(tmp_path)]) == 0, "what lies there says the same"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from types import SimpleNamespace
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 
 from kafka_coop.testing.trial import run
-from kafka_coop.testing.trial.faults import Started, place_of
+from kafka_coop.testing.trial.faults import FAULTS, Deck, Started, place_of
 from kafka_coop.testing.trial.outcome import NANO, Injected, Plan, Result
 
 PLAN = Plan(faults=10, lasting=timedelta(seconds=40), members=3)
@@ -49,8 +51,9 @@ def torment(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Injected]]:
             started = draw()
             return None if started is None else ("f", started)
 
-        monkeypatch.setattr(run, "draw", drawn)
-        arena: Any = SimpleNamespace(crew=SimpleNamespace(deserters=list), output="")
+        monkeypatch.setattr(Deck, "draw", drawn)
+        crew = SimpleNamespace(deserters=list, statuses=dict)
+        arena: Any = SimpleNamespace(crew=crew, chance=random.Random(1))
         result = Result(plan=PLAN.to_dict())
         run._torment(PLAN, arena, result, lambda _: None)
         return result.faults
@@ -124,6 +127,48 @@ def test_a_machine_too_slow_for_the_pace_suffers_fewer(
 @pytest.mark.usefixtures("clock")
 def test_where_no_fault_can_be_had_there_is_none(torment: Callable[..., list[Injected]]) -> None:
     assert torment(lambda: None) == []
+
+
+@pytest.fixture
+def kinds(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """Draws so many; the kinds that some function refuses can't be had then."""
+
+    def go(
+        count: int, seed: int = 1, refused: Callable[[int], list[str]] = lambda _: []
+    ) -> list[str]:
+        found: list[str] = []
+
+        def fault(name: str) -> Callable[[Any], Started | None]:
+            return lambda _: None if name in refused(len(found)) else Started(what=name)
+
+        faults = {name: (fault(name), weight) for name, (_, weight) in FAULTS.items()}
+        monkeypatch.setattr("kafka_coop.testing.trial.faults.FAULTS", faults)
+        arena: Any = SimpleNamespace(chance=random.Random(seed))
+        deck = Deck(arena.chance)
+        for _ in range(count):
+            drawn = deck.draw(arena)
+            assert drawn is not None
+            found.append(drawn[0])
+        return found
+
+    return go
+
+
+def test_each_kind_comes_once_before_any_comes_by_chance(kinds: Callable[..., list[str]]) -> None:
+    first, other = kinds(len(FAULTS)), kinds(len(FAULTS), seed=2)
+    assert sorted(first) == sorted(other) == sorted(FAULTS)
+    assert first != other
+    assert first == kinds(len(FAULTS)), "the same seed, the same order"
+    after = Counter(kinds(1000)[len(FAULTS) :])
+    assert after.most_common(1)[0][0] in {n for n, (_, weight) in FAULTS.items() if weight >= 8}
+
+
+def test_a_kind_that_can_not_be_had_comes_when_it_can(kinds: Callable[..., list[str]]) -> None:
+    many = [name for name in FAULTS if name.startswith("broker")]
+    found = kinds(60, refused=lambda drawn: many if drawn < 30 else [])
+    assert not {*many} & {*found[:30]}
+    assert {*found[:16]} == {*FAULTS} - {*many}
+    assert {*found[30:34]} == {*many}
 
 
 def test_a_group_is_kept_where_javas_hash_says() -> None:

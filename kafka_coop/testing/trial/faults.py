@@ -403,13 +403,32 @@ FAULTS: Final[Mapping[str, tuple[Fault, int]]] = {
     "coordinator moved": (coordinator_move, 5),
     "topic grown": (growth, 2),
 }
-"""Each fault by its name, and its weight when one is drawn."""
+"""Each fault by its name, and its weight when one is drawn by chance."""
 
 
-def draw(arena: Arena, names: Sequence[str] = tuple(FAULTS)) -> tuple[str, Started] | None:
-    """Draws faults until one can be had; None if none of ten can."""
-    weights = [FAULTS[name][1] for name in names]
-    for name in arena.chance.choices(names, weights, k=10):
-        if (started := FAULTS[name][0](arena)) is not None:
-            return name, started
-    return None
+class Deck:
+    """Draws faults: each kind once, in random order, then any by its weight.
+
+    So a run that is long enough has all of them, whatever its chance.
+
+    Args:
+        chance: Orders them; the same chance, the same order.
+        names: Of `FAULTS`.
+    """
+
+    def __init__(self, chance: random.Random, names: Sequence[str] = tuple(FAULTS)) -> None:
+        self._names = tuple(names)
+        self._due = chance.sample(self._names, len(self._names))
+
+    def draw(self, arena: Arena) -> tuple[str, Started] | None:
+        """The next of those that are due and can be had now; if none can, one by its weight.
+
+        None: of ten by their weight none can.
+        """
+        weights = [FAULTS[name][1] for name in self._names]
+        for name in (*self._due, *arena.chance.choices(self._names, weights, k=10)):
+            if (started := FAULTS[name][0](arena)) is not None:
+                if name in self._due:
+                    self._due.remove(name)
+                return name, started
+        return None

@@ -36,7 +36,7 @@ from kafka_coop.testing.trial.assess import assess
 from kafka_coop.testing.trial.copies import PARTITIONS as OUTPUTS
 from kafka_coop.testing.trial.copies import explain, read_copies
 from kafka_coop.testing.trial.crew import Crew
-from kafka_coop.testing.trial.faults import FAULTS, Arena, Started, draw
+from kafka_coop.testing.trial.faults import FAULTS, Arena, Deck, Started
 from kafka_coop.testing.trial.load import Load
 from kafka_coop.testing.trial.outcome import NANO, RESULT, Injected, Plan, Result
 
@@ -154,6 +154,7 @@ def _torment(plan: Plan, arena: Arena, result: Result, say: Callable[[str], obje
     pace = plan.lasting.total_seconds() / plan.faults
     began, ends = time.monotonic(), _Ends()
     injected: list[Injected] = []
+    deck = Deck(arena.chance, plan.only or tuple(FAULTS))
     # A machine that is too slow for the pace suffers fewer, rather than for hours.
     grace = max(plan.lasting / 2, _GRACE).total_seconds()
     last, earliest = began + plan.lasting.total_seconds() + grace, began
@@ -163,7 +164,7 @@ def _torment(plan: Plan, arena: Arena, result: Result, say: Callable[[str], obje
             for _ in _mourn(arena, result):
                 arena.recruit()
             at = time.monotonic_ns()
-            if (drawn := draw(arena, plan.only or tuple(FAULTS))) is None:
+            if (drawn := deck.draw(arena)) is None:
                 began += pace  # nothing can be had now: everything else is later
                 continue
             name, started = drawn
