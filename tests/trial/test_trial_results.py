@@ -11,15 +11,25 @@ from typing import Any
 import pytest
 
 from kafka_coop.testing.trial import judge_again
+from kafka_coop.testing.trial.ending import HANGS, REASONS
+from kafka_coop.testing.trial.origin import Origin
 from kafka_coop.testing.trial.outcome import NANO, Injected, Plan, Result
 from kafka_coop.testing.trial.report import report
 
 PLAN = Plan(faults=2, lasting=timedelta(minutes=2), members=3, partitions=4, rate=5)
+ORIGIN = Origin(commit="0123456789abcdef", clean=True, kafka="4.1.0", date="2026-01-02T03:04:05")
 
 
 def test_a_result_is_read_back() -> None:
     fault = Injected(at=1, name="broker killed", what="", roles=("controller",), silent=1.5)
-    result = Result(plan=PLAN.to_dict(), faults=[fault, fault], ends={3: 4}, committed={3: 4})
+    result = Result(
+        plan=PLAN.to_dict(),
+        origin=ORIGIN,
+        faults=[fault, fault],
+        ends={3: 4},
+        committed={3: 4},
+        endings={"why": ["m1"]},
+    )
     again = Result.from_dict(json.loads(result.to_json()))
     assert again == result
     assert again.session == PLAN.session
@@ -158,3 +168,30 @@ def test_the_report_counts_who_went_down() -> None:
     roles: list[tuple[str, ...] | None] = [("controller", "coordinator"), ("controller",), (), None]
     text = told(*(Injected(at=0, name="broker killed", what="", roles=r) for r in roles))
     assert "Of 3 faults that took brokers down, 2 took the active controller and 1" in text
+
+
+def test_the_report_says_which_code_it_was() -> None:
+    assert "Code: commit 0123456789ab; Kafka 4.1.0; 2026-01-02T03:04:05." in told(origin=ORIGIN)
+    assert "0123456789ab, changed since;" in told(origin=replace(ORIGIN, clean=False))
+    assert "Code: no git clone; Kafka" in told(origin=replace(ORIGIN, commit="", clean=False))
+
+
+def test_the_report_says_why_members_ended_by_themselves() -> None:
+    plan = replace(PLAN, transactions=True)
+    result = Result(plan=plan.to_dict(), endings={REASONS[HANGS]: ["m1", "m7"]})
+    text = report([json.loads(result.to_json())])
+    for status, words in REASONS.items():
+        assert f"| {words} | {2 if status == HANGS else 0} |" in text
+    assert "why members ended" not in told(), "without transactions they must not"
+
+
+def test_the_report_of_a_result_of_old_says_what_was_not_recorded() -> None:
+    values = json.loads(Result(plan=replace(PLAN, transactions=True).to_dict()).to_json())
+    for new in ("origin", "endings", "taken_by_pauses", "slow", "outlived"):
+        del values[new]
+    text = report([values])
+    assert "From which code was not recorded." in text
+    assert "Why members ended by themselves was not recorded." in text
+    assert "| **taken by a short pause** | not looked at |" in text
+    again = Result.from_dict(values)
+    assert (again.origin, again.endings, again.slow) == (None, None, None)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -108,9 +108,21 @@ class Crew:
         return tuple(name for name, p in self._processes.items() if p.poll() is None)
 
     def deserters(self) -> list[str]:
-        """Members whose process is over, though nobody closed or killed them."""
-        expected = self._closed | self.killed.keys()
-        return [n for n, p in self._processes.items() if n not in expected and p.poll() is not None]
+        """Members that ended by themselves: nobody killed them.
+
+        Those that were told to leave are among them, unless they ended in order.
+        """
+        ended = self.statuses().items()
+        return [n for n, s in ended if n not in self.killed and (s or n not in self._closed)]
+
+    def was_told_to_leave(self, name: str) -> bool:
+        """Whether it was, whatever became of it."""
+        return name in self._closed
+
+    def statuses(self) -> dict[str, int]:
+        """The exit statuses of those that have ended; negative: the signal's number."""
+        codes = ((name, process.poll()) for name, process in self._processes.items())
+        return {name: code for name, code in codes if code is not None}
 
     def start(
         self,
@@ -196,8 +208,12 @@ class Crew:
         """Members that were told to leave and have not ended yet."""
         return self._closed & {*self.running}
 
-    def close(self, name: str, *, may_fail: bool = False) -> None:
+    def close(self, name: str, *, forgiven: Container[int] = ()) -> None:
         """Tells a member to leave, unless it was told, and waits for its end.
+
+        Args:
+            name: Who.
+            forgiven: Exit statuses with which it may end, beside 0.
 
         Raises:
             RuntimeError: It does not end, or has failed where it must not; the text has its last
@@ -211,15 +227,15 @@ class Crew:
             self.ask_what_it_does(name)
             self.kill(name)
             raise RuntimeError(f"{name} does not end: {self.last_words(name)}") from None
-        if code and not may_fail:
+        if code and code not in forgiven:
             raise RuntimeError(f"{name} ended with status {code}: {self.last_words(name)}")
 
-    def close_all(self, *, may_fail: bool = False) -> None:
+    def close_all(self, *, forgiven: Container[int] = ()) -> None:
         """Closes all that were not killed, those that were told to leave before among them."""
         for name in self._processes.keys() - self.killed.keys():
             self.ask_to_leave(name)
         for name in sorted(self._processes.keys() - self.killed.keys()):
-            self.close(name, may_fail=may_fail)
+            self.close(name, forgiven=forgiven)
 
     def ask_what_it_does(self, name: str) -> None:
         """Has a member say what its threads are at, as a JVM does: see `last_words`."""

@@ -26,6 +26,7 @@ from prometheus_client import CollectorRegistry
 
 from kafka_coop.consumer import CoopConsumer
 from kafka_coop.testing.trial.copies import value_of
+from kafka_coop.testing.trial.ending import NOT_ROLLED_BACK, OUTCOME_UNKNOWN, end, ends_if_it_hangs
 from kafka_coop.testing.trial.journal import Journal, Kind
 from kafka_coop.testing.trial.orders import Orders
 
@@ -222,15 +223,12 @@ class _Copier:
         has moved (librdkafka#5456, #5511).
         """
         positions = self._consumer.position(self._consumer.assignment())
-        faulthandler.dump_traceback_later(_STUCK_SECONDS, exit=True)
-        try:
+        with ends_if_it_hangs(_STUCK_SECONDS):
             producer.send_offsets_to_transaction(
                 [p for p in positions if p.offset >= 0],
                 self._consumer.consumer_group_metadata(),
                 _TRANSACTION_SECONDS,
             )
-        finally:
-            faulthandler.cancel_dump_traceback_later()
 
     def _ready(self) -> Producer:
         if self._producer is None:
@@ -258,7 +256,7 @@ class _Copier:
                 self._consumer.seek(TopicPartition(where.topic, where.partition, offset))
         except KafkaException as again:
             # Nothing may be delivered from a position that is in doubt: a new process is sure.
-            raise SystemExit(f"{error}, then {again}") from again
+            end(NOT_ROLLED_BACK, f"{error}, then {again}")
 
 
 def _commit(producer: Producer) -> None:
@@ -279,7 +277,7 @@ def _commit(producer: Producer) -> None:
                 raise
         else:
             return
-    raise SystemExit("a transaction's outcome can't be learned")
+    end(OUTCOME_UNKNOWN, "a transaction's outcome can't be learned")
 
 
 def _generation(metadata: object) -> int:

@@ -11,6 +11,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, Self
 
+from kafka_coop.testing.trial.origin import Origin
+
 NANO: Final = 1_000_000_000
 KILL: Final = "member killed"
 SLOW: Final = "users slow in on_revoke"
@@ -79,11 +81,14 @@ class Result:
     """What became of a run: first what was recorded, then what the judge found.
 
     Attributes:
+        origin: Where it comes from; None: it was not recorded.
         ends: Records produced, by partition.
         killed: When members were killed or ended by themselves, monotonic nanoseconds.
         committed: The group's offsets after all had closed; None: nobody looked.
         not_once: What the output's log says of each record that was copied twice, or never.
-        failed: Members that ended by themselves, and their last words.
+        failed: Members that ended by themselves, and must not: their last words.
+        endings: Members that ended by themselves as they may, see `ending`, by the reason in words;
+            None: nobody looked.
         late: Records of a zombie but for those in hand, see `Verdict`.
         ownerless_too_long, silent_too_long: Waits longer than `liveness` allows.
         longest_ownerless, longest_silence: In seconds.
@@ -94,6 +99,7 @@ class Result:
     """
 
     plan: dict[str, Any]
+    origin: Origin | None = None
     faults: list[Injected] = field(default_factory=list)
     ends: dict[int, int] = field(default_factory=dict)
     killed: dict[str, int] = field(default_factory=dict)
@@ -103,6 +109,7 @@ class Result:
     never_copied: int | None = None
     not_once: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    endings: dict[str, list[str]] | None = None
     processes: int = 0
     produced: int = 0
     processed: int = 0
@@ -182,6 +189,8 @@ class Result:
         for name in ("ends", "committed"):
             if known.get(name) is not None:
                 known[name] = {int(k): v for k, v in known[name].items()}
+        if known.get("origin") is not None:
+            known["origin"] = Origin(**known["origin"])
         known["faults"] = [_injected(fault) for fault in values["faults"]]
         return cls(**known)
 

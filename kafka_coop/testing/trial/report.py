@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from kafka_coop.testing.trial.ending import REASONS
 from kafka_coop.testing.trial.faults import FAULTS
 from kafka_coop.testing.trial.liveness import MACHINE, RECONNECT
 from kafka_coop.testing.trial.member import LONGEST_TRANSACTION
@@ -118,11 +119,14 @@ def _sections(result: Mapping[str, Any]) -> Iterator[str]:
         f" session.timeout.ms {plan['session']}, seed {plan['seed']};"
         f" {result['processes']} processes in all.\n"
     )
+    yield _taken_from(result.get("origin"))
     yield "\n".join(["| | |", "|---|---|", *_counted(result)]) + "\n"
     if result["failed"]:
-        yield "Members that ended by themselves:\n\n" + "\n".join(
+        yield "Members that ended by themselves and must not:\n\n" + "\n".join(
             f"- {text}" for text in result["failed"]
         )
+    if plan["transactions"]:
+        yield _endings(result.get("endings"))
     yield "\n".join(
         [
             "| fault | count | silent, median s | worst s | no owner, worst s |",
@@ -131,6 +135,22 @@ def _sections(result: Mapping[str, Any]) -> Iterator[str]:
         ]
     )
     yield _failovers(result["faults"])
+
+
+def _taken_from(origin: Mapping[str, Any] | None) -> str:
+    if origin is None:
+        return "From which code was not recorded.\n"
+    changed = "" if origin["clean"] else ", changed since"
+    commit = f"commit {origin['commit'][:12]}{changed}" if origin["commit"] else "no git clone"
+    return f"Code: {commit}; Kafka {origin['kafka']}; {origin['date']}.\n"
+
+
+def _endings(endings: Mapping[str, Sequence[str]] | None) -> str:
+    """Why members ended by themselves: the table has a reason even where nobody had it."""
+    if endings is None:
+        return "Why members ended by themselves was not recorded.\n"
+    rows = (f"| {reason} | {len(endings.get(reason, ()))} |" for reason in REASONS.values())
+    return "\n".join(["| why members ended by themselves | count |", "|---|---|", *rows]) + "\n"
 
 
 def _counted(result: Mapping[str, Any]) -> Iterator[str]:

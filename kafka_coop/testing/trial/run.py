@@ -36,11 +36,14 @@ from kafka_coop.testing.trial.assess import assess
 from kafka_coop.testing.trial.copies import PARTITIONS as OUTPUTS
 from kafka_coop.testing.trial.copies import explain, read_copies
 from kafka_coop.testing.trial.crew import Crew
+from kafka_coop.testing.trial.ending import REASONS
 from kafka_coop.testing.trial.faults import FAULTS, Arena, Deck, Started
 from kafka_coop.testing.trial.load import Load
+from kafka_coop.testing.trial.origin import origin_now
 from kafka_coop.testing.trial.outcome import NANO, RESULT, Injected, Plan, Result
 
 _LOOK: Final = 0.5
+_WORDS: Final = 2000
 _PATIENCE: Final = timedelta(minutes=5)
 _SETTLING: Final = timedelta(minutes=4)
 _GRACE: Final = timedelta(minutes=5)
@@ -63,7 +66,7 @@ def run(
     Raises:
         TimeoutError: The group did not settle afterwards. What is in `folder` says more.
     """
-    result = Result(plan=plan.to_dict())
+    result = Result(plan=plan.to_dict(), origin=origin_now(kafka.version))
     try:
         _carry_out(plan, folder, kafka, result, say)
     except BaseException as error:
@@ -113,8 +116,9 @@ def _carry_out(
         else:
             _until_read(arena, result.ends)
         _mourn(arena, result)
-        # One whose transaction is in doubt ends with a failure: then the output is judged.
-        crew.close_all(may_fail=bool(output))
+        crew.close_all(forgiven=REASONS)
+        _mourn(arena, result)
+        result.endings = _endings(crew.statuses())
         result.killed, result.committed = dict(crew.killed), _committed(arena, result.ends)
         assess(result, crew.journals())
 
@@ -161,8 +165,9 @@ def _torment(plan: Plan, arena: Arena, result: Result, say: Callable[[str], obje
     try:
         while len(injected) < plan.faults and time.monotonic() < last:
             ends.until(max(began + len(injected) * pace, earliest))
-            for _ in _mourn(arena, result):
-                arena.recruit()
+            for name in _mourn(arena, result):
+                if not arena.crew.was_told_to_leave(name):  # then another has come already
+                    arena.recruit()
             at = time.monotonic_ns()
             if (drawn := deck.draw(arena)) is None:
                 began += pace  # nothing can be had now: everything else is later
@@ -197,14 +202,27 @@ def _wait_until(moment: float) -> None:
 
 
 def _mourn(arena: Arena, result: Result) -> list[str]:
-    """A member that ended by itself: with transactions in doubt it may; else it has failed."""
-    dead = arena.crew.deserters()
+    """A member that ended by itself: with a transaction in doubt it may; else it has failed.
+
+    Like one that was killed it has not heard of what the group did meanwhile, and tells of no end
+    of what it owned.
+    """
+    dead, statuses = arena.crew.deserters(), arena.crew.statuses()
     for name in dead:
         arena.crew.killed[name] = time.monotonic_ns()
-        words = arena.crew.last_words(name)
-        if not arena.output:
-            result.failed.append(f"{name}: {words[-500:]}")
+        if (status := statuses[name]) not in REASONS:
+            words = arena.crew.last_words(name)[-_WORDS:]
+            result.failed.append(f"{name} ended with status {status}: {words}")
     return dead
+
+
+def _endings(statuses: Mapping[str, int]) -> dict[str, list[str]]:
+    """Who ended by itself as it may, by the reason; then the output is judged."""
+    found: dict[str, list[str]] = {}
+    for name, status in statuses.items():
+        if status in REASONS:
+            found.setdefault(REASONS[status], []).append(name)
+    return found
 
 
 def _until_whole(arena: Arena) -> None:
