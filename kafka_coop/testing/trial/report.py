@@ -32,8 +32,9 @@ together, which are outside of what is tested:
 
 - **two owners**: a partition's on_assign at one member before on_revoke has returned at another.
   Two members hear of their loss late, and of them only the next line judges: one that was evicted,
-  by on_lost; and one that was stopped (SIGSTOP) between the group's answer and its on_revoke, which
-  then comes within a second after the stop;
+  by on_lost, or while a slow user of its was in on_revoke; and one that was stopped (SIGSTOP)
+  between the group's answer and its on_revoke, which then comes within a second after the stop. A
+  member that was killed or ended by itself hears of nothing;
 - **late records**: processed by an evicted member after its successor had begun. What a process
   had in hand when it was stopped (SIGSTOP) for about its session or longer can't be taken back: it
   is counted apart, at most one record of that member for each such stop;
