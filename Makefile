@@ -32,7 +32,7 @@ BIN    := .venv/bin
 export COMPOSE_HTTP_TIMEOUT ?= 300
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
-.PHONY: demo test lint unit again three versions slow bench soak fuzz audit mutations observe chaos screens flights lock garbage containers spark-versions clean
+.PHONY: demo test lint unit again forgivable three versions slow bench soak fuzz audit mutations observe chaos screens flights lock garbage containers spark-versions clean
 
 demo: .venv/.demo
 	@$(BIN)/python -m kafka_coop.demo
@@ -56,6 +56,10 @@ unit: .venv/.dev
 # may run out of its patience on a busy machine. What fails twice, fails.
 again: lint
 	$(BIN)/python tests/failed_again.py
+
+# Whether a whole run may be repeated: not where a verdict failed in it.
+forgivable: .venv/.dev
+	$(BIN)/python tests/failed_again.py --ask
 
 # What members do, whoever started the brokers: `make test` has one of the jars, and the embedded one.
 # (-m real_kafka: those with a broker of their own, for its settings, stay out).

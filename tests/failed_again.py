@@ -3,8 +3,10 @@
 By itself pytest's ``--last-failed`` forgets tests of an xdist group: it writes their ids with the
 group's name behind them, and does not find them under their own.
 
-A judge's verdict is final: chance decides whether a trial's faults meet the moment that matters, so
-that a record that was lost, or a partition that had two owners, may well not show a second time.
+A verdict is final (pytest's marker ``verdict``): chance decides whether a fault meets the moment
+that matters, so that a record that was lost, or read twice, or a partition that had two owners, may
+well not show a second time. With ``--ask`` nothing runs: the status says whether a second run may
+decide (`make forgivable`), for who repeats a run as a whole.
 """
 
 from __future__ import annotations
@@ -17,9 +19,8 @@ from pathlib import Path
 
 FAILED = Path(".pytest_cache/v/cache/lastfailed")
 
-VERDICTS = ("tests/trial/test_trial_faults.py", "tests/mixed/")
-"""Tests of real processes under random faults, or of several clients' timing: a judge has the last
-word. What the other trials do to their members is the same each time."""
+_NO_TESTS = 5
+"""pytest's status where nothing was collected."""
 
 
 def without_group(node: str) -> str:
@@ -27,16 +28,32 @@ def without_group(node: str) -> str:
     return re.sub(r"@\w+$", "", node)
 
 
-def main() -> int:
+def is_final(nodes: list[str]) -> bool:
+    """Whether there is a verdict among them, which is printed.
+
+    They are collected, for a test's markers are known then. Where that fails nobody can tell, and
+    nothing is forgiven.
+    """
+    asked = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    told = subprocess.run([*asked, "-m", "verdict", *nodes], check=False, stdout=subprocess.PIPE)
+    if told.returncode == _NO_TESTS:
+        return False
+    why = "found a loss that need not show again" if told.returncode == 0 else "can't be collected"
+    print(f"not tried again, for what failed {why}:", told.stdout.decode(), sep="\n")
+    return True
+
+
+def main(*, ask: bool = False) -> int:
     nodes = sorted(map(without_group, json.loads(FAILED.read_text()))) if FAILED.exists() else []
+    if nodes and is_final(nodes):
+        return 1
+    if ask:
+        return 0
     if not nodes:
         print("no test failed: what is wrong is not a test")
-        return 1
-    if final := [node for node in nodes if node.startswith(VERDICTS)]:
-        print("not tried again, for what a trial finds once it has found:", *final, sep="\n  ")
         return 1
     return subprocess.run([sys.executable, "-m", "pytest", *nodes], check=False).returncode
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(ask="--ask" in sys.argv))

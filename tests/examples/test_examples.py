@@ -78,6 +78,7 @@ def test_exactly_once_runs_on_the_embedded_broker() -> None:
     assert example("exactly_once") == "1000 numbers doubled, their sum 249000\n"
 
 
+@pytest.mark.verdict
 def test_a_crash_between_results_and_offsets_repeats_nothing(
     kafka: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +132,7 @@ def test_a_crash_between_results_and_offsets_repeats_nothing(
     assert sorted(got) == sorted([*range(200)] * 2)
 
 
+@pytest.mark.verdict
 def test_the_service_ends_in_good_order_at_sigterm(embedded: EmbeddedKafka) -> None:
     embedded.create_topic("orders", partitions=6)
     service = subprocess.Popen(

@@ -29,6 +29,7 @@ def module(name: str) -> Any:
     return importlib.import_module(f"examples.flight_delays.{name}")
 
 
+@pytest.mark.verdict
 @pytest.mark.xdist_group("spark")  # as all tests that start one: it takes all cores to start
 @pytest.mark.timeout(PATIENCE + 60)
 def test_three_days_come_to_what_pandas_says(

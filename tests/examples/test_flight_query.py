@@ -70,6 +70,7 @@ def ended(job: Job) -> int:
     return code
 
 
+@pytest.mark.verdict
 @pytest.mark.xdist_group("spark")  # as all tests that start one: it takes all cores to start
 @pytest.mark.timeout(3 * PATIENCE + 200)
 def test_a_query_that_is_killed_in_its_sink_and_again_after_it_comes_to_what_pandas_says(

@@ -45,6 +45,7 @@ def test_a_topic_deleted_while_a_member_gives_it_up(kafka: KafkaCluster) -> None
             assert not {topic for topic, _ in member.balance()} & {deleted}
 
 
+@pytest.mark.verdict
 def test_a_topic_that_grows_while_its_members_rebalance(kafka: KafkaCluster) -> None:
     topic, group = unique("t"), unique("g")
     kafka.create_topic(topic, partitions=4)

@@ -28,6 +28,7 @@ from kafka_coop.testing.cluster import KafkaCluster
 LONG = timedelta(seconds=PATIENCE)
 
 
+@pytest.mark.verdict
 def test_the_others_take_over_while_it_polls_on(cluster: Cluster) -> None:
     topic, group = unique("t"), unique("g")
     cluster.create_topic(topic, partitions=4)
@@ -50,6 +51,7 @@ def test_the_others_take_over_while_it_polls_on(cluster: Cluster) -> None:
         assert staying.count("revoked") == before
 
 
+@pytest.mark.verdict
 def test_closing_may_hand_over_first(cluster: Cluster) -> None:
     topic, group = unique("t"), unique("g")
     cluster.create_topic(topic, partitions=4)
@@ -150,6 +152,7 @@ def test_subscribing_again_undoes_it(embedded: EmbeddedKafka) -> None:
         assert not first.consumer.drained
 
 
+@pytest.mark.verdict
 @pytest.mark.kafka
 @pytest.mark.parametrize("static", [False, True], ids=["dynamic", "static"])
 def test_a_rolling_restart_loses_and_repeats_nothing(kafka: KafkaCluster, static: bool) -> None:

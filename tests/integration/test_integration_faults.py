@@ -150,6 +150,7 @@ def test_a_heartbeat_that_fails_takes_nothing_away(embedded: EmbeddedKafka, erro
         assert not member.raised
 
 
+@pytest.mark.verdict
 @pytest.mark.parametrize("error", [*MEMBER_IS_OUT, E.FENCED_INSTANCE_ID])
 def test_a_heartbeat_that_says_we_are_out_loses_everything(
     embedded: EmbeddedKafka, error: int
@@ -289,6 +290,7 @@ def test_a_broker_goes_down_and_comes_back(embedded: EmbeddedKafka) -> None:
         assert not member.raised
 
 
+@pytest.mark.verdict
 def test_a_broker_away_for_longer_than_the_session_delivers_nothing_in_between(
     embedded: EmbeddedKafka,
 ) -> None:

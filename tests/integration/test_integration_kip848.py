@@ -92,6 +92,7 @@ def test_callbacks_records_and_commits_are_as_ever(kafka: KafkaCluster) -> None:
     assert first.count("lost") == second.count("lost") == 0
 
 
+@pytest.mark.verdict
 @on_the_newest_too
 def test_what_is_revoked_is_committed_while_it_is_owned(kafka: KafkaCluster) -> None:
     topic, group = unique("t"), unique("g")
@@ -168,6 +169,7 @@ def test_calls_from_other_threads_have_their_turn(kafka: KafkaCluster) -> None:
                 assert member.consumer.committed([there], PATIENCE)[0].offset == offset
 
 
+@pytest.mark.verdict
 @on_the_newest_too
 def test_the_epoch_fences_transactions(kafka: KafkaCluster) -> None:
     topic = unique("t")
@@ -215,6 +217,7 @@ for _ in range(20):
 librdkafka's own thread does, within the heartbeats' intervals that twenty transactions take."""
 
 
+@pytest.mark.verdict
 @on_the_newest_too
 def test_who_is_out_of_the_group_and_has_not_heard_of_it_can_send_no_offsets(
     kafka: KafkaCluster,
@@ -236,6 +239,7 @@ def test_who_is_out_of_the_group_and_has_not_heard_of_it_can_send_no_offsets(
     assert zombie.heard("sent") == [["sent", "UNKNOWN_MEMBER_ID"]] * 20
 
 
+@pytest.mark.verdict
 @on_the_newest_too
 def test_a_fenced_member_is_told_of_its_loss(kafka: KafkaCluster) -> None:
     """Stopped for longer than its session: what it owned went to another meanwhile."""

@@ -34,6 +34,7 @@ def _producer(kafka: LocalKafka, transactional_id: str) -> Producer:
     return producer
 
 
+@pytest.mark.verdict
 @pytest.mark.parametrize("anew", [True, False], ids=["new producer", "same producer"])
 def test_a_new_producer_fences_what_is_late_of_a_failed_transaction(
     kafka: LocalKafka, *, anew: bool

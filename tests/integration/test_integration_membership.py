@@ -306,6 +306,7 @@ def test_a_pause_of_what_was_never_fetched_ends_with_ownership_too(embedded: Emb
 # --- callbacks that take long, or raise ------------------------------------------------------
 
 
+@pytest.mark.verdict
 def test_a_callback_that_takes_long_holds_up_nobody_else(kafka: KafkaCluster) -> None:
     """Trap 19 (kafka-python#3132), and more: what others give up moves on, too.
 
@@ -348,6 +349,7 @@ def test_a_callback_that_takes_long_holds_up_nobody_else(kafka: KafkaCluster) ->
         assert not slow.calls("lost")
 
 
+@pytest.mark.verdict
 def test_a_callback_longer_than_the_session_loses_nothing(cluster: Cluster) -> None:
     """Heartbeats go on in the background while the user's thread is in a callback."""
     topic, group = unique("t"), unique("g")

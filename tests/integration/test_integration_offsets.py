@@ -111,6 +111,7 @@ def test_metadata_of_a_commit_comes_back(cluster: Cluster) -> None:
         assert (found.offset, found.metadata) == (0, "state")
 
 
+@pytest.mark.verdict
 def test_auto_commit_on_close_takes_what_was_delivered_and_no_more(cluster: Cluster) -> None:
     topic, group = unique("t"), unique("g")
     cluster.create_topic(topic)
@@ -134,6 +135,7 @@ def test_auto_commit_by_interval(cluster: Cluster) -> None:
         until(lambda: committed(member, topic, 0) == [3], member)
 
 
+@pytest.mark.verdict
 def test_auto_commit_never_takes_what_consume_has_not_returned(embedded: EmbeddedKafka) -> None:
     """A batch that fills slowly is not the user's before consume returns it."""
     topic = unique("t")
@@ -211,6 +213,7 @@ def test_a_commit_of_lost_partitions_fails_at_home(embedded: EmbeddedKafka) -> N
         shared(topic, 2, member)
 
 
+@pytest.mark.verdict
 def test_a_commit_inside_on_revoke_is_taken(cluster: Cluster) -> None:
     topic, group = unique("t"), unique("g")
     cluster.create_topic(topic, partitions=2)
@@ -230,6 +233,7 @@ def test_a_commit_inside_on_revoke_is_taken(cluster: Cluster) -> None:
         assert not first.raised
 
 
+@pytest.mark.verdict
 @pytest.mark.parametrize("asynchronous", [True, False])
 def test_a_commit_loop_under_churn_sees_no_error_and_loses_nothing(
     kafka: Cluster, asynchronous: bool
@@ -348,6 +352,7 @@ def test_auto_offset_reset_error_is_a_message(cluster: Cluster) -> None:
         assert member.records == [(topic, 0, 1)]
 
 
+@pytest.mark.verdict
 def test_latest_loses_nothing_of_a_partition_that_moves_before_its_first_record(
     cluster: Cluster,
 ) -> None:

@@ -112,6 +112,7 @@ def child(cluster: Cluster, group: str, topic: str, **options: Any) -> Iterator[
         made.end()
 
 
+@pytest.mark.verdict
 def test_a_killed_member_is_missed_and_its_work_done_again(cluster: Cluster) -> None:
     """Crash, then restart: everything is read, and what was committed is not read again."""
     topic, group = unique("t"), unique("g")
@@ -142,6 +143,7 @@ def test_a_killed_member_is_missed_and_its_work_done_again(cluster: Cluster) -> 
             assert {o for _, _, _, o in restarted.heard("record")} == {10}
 
 
+@pytest.mark.verdict
 @pytest.mark.parametrize("how", ["blocked", "consume"])
 def test_ctrl_c_interrupts_a_blocked_call(embedded: EmbeddedKafka, how: str) -> None:
     """And what consume had gathered is neither lost nor committed.
@@ -200,6 +202,7 @@ def test_sigterm_leaves_promptly_in_every_state(kafka: Cluster, moment: str) -> 
             until(lambda: len(member.owned) == 2, member, within=9)
 
 
+@pytest.mark.verdict
 @pytest.mark.parametrize("busy", [False, True], ids=["at rest", "under load"])
 def test_a_service_hands_over_on_sigterm_as_documented(kafka: Cluster, busy: bool) -> None:
     """docs/LEAVING.md's own lines run in the child, and are interrupted within poll()."""
@@ -258,6 +261,7 @@ def places(process: Child) -> set[tuple[int, int]]:
     return {(partition, offset) for _, _, partition, offset in process.heard("record")}
 
 
+@pytest.mark.verdict
 def test_a_stopped_member_delivers_nothing_before_it_hears_of_its_loss(kafka: Cluster) -> None:
     """SIGSTOP for longer than the session, then SIGCONT: the lease of invariant 1."""
     topic, group = unique("t"), unique("g")

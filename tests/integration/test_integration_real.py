@@ -43,6 +43,7 @@ fences_transactions = pytest.mark.since("2.5", "fencing of transactions by group
 # --- topics that change ------------------------------------------------------------------------
 
 
+@pytest.mark.verdict
 def test_new_partitions_are_taken_up_from_their_first_record(kafka: KafkaCluster) -> None:
     """By a group whose leader need not be who reads them."""
     topic, group = unique("t"), unique("g")
@@ -179,6 +180,7 @@ def transaction(kafka: KafkaCluster) -> Iterator[Producer]:
 
 
 @fences_transactions
+@pytest.mark.verdict
 def test_transactions_carry_the_generation_and_are_fenced_by_it(kafka: KafkaCluster) -> None:
     """KIP-447: accepted when fresh, refused after a rebalance."""
     topic, group = unique("t"), unique("g")
@@ -206,6 +208,7 @@ def test_transactions_carry_the_generation_and_are_fenced_by_it(kafka: KafkaClus
 
 
 @fences_transactions
+@pytest.mark.verdict
 def test_who_is_out_of_the_group_and_has_not_heard_of_it_can_send_no_offsets(
     kafka: KafkaCluster,
 ) -> None:
@@ -232,6 +235,7 @@ def test_who_is_out_of_the_group_and_has_not_heard_of_it_can_send_no_offsets(
 
 
 @fences_transactions
+@pytest.mark.verdict
 def test_starting_positions_wait_for_open_transactions(kafka: KafkaCluster) -> None:
     """KIP-447's other half: an offset that a transaction is about to commit is not overlooked."""
     topic, group = unique("t"), unique("g")

@@ -195,6 +195,7 @@ def test_the_poll_raises_what_on_revoke_does(
     assert is_closed(member.consumer)
 
 
+@pytest.mark.verdict
 @pytest.mark.parametrize(
     ("method", "call"),
     [

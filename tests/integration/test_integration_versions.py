@@ -28,6 +28,7 @@ def release(request: pytest.FixtureRequest) -> Iterator[LocalKafka]:
         yield kafka
 
 
+@pytest.mark.verdict
 def test_a_group_joins_scales_and_commits(release: LocalKafka) -> None:
     topic, group = unique("t"), unique("g")
     release.create_topic(topic, partitions=4)

@@ -29,7 +29,12 @@ from kafka_coop.testing.cluster import KafkaCluster, wait_until
 from kafka_coop.testing.trial.crew import CLIENTS
 from kafka_coop.testing.trial.member import Client
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400), pytest.mark.xdist_group("trial")]
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.verdict,
+    pytest.mark.timeout(400),
+    pytest.mark.xdist_group("trial"),
+]
 
 OTHERS = [
     pytest.param(client, marks=[without_kafka_python] if client == "kafka-python" else [])

@@ -14,7 +14,12 @@ from mixed_support import PARTITIONS, Guest, Trial, trial
 
 from kafka_coop.testing.cluster import KafkaCluster
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400), pytest.mark.xdist_group("trial")]
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.verdict,
+    pytest.mark.timeout(400),
+    pytest.mark.xdist_group("trial"),
+]
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "MIGRATION.md").read_text()
 BOUNCES = re.findall(

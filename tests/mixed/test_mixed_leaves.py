@@ -13,7 +13,12 @@ from mixed_support import PARTITIONS, Guest, trial, without_kafka_python
 from kafka_coop.testing.cluster import KafkaCluster
 from kafka_coop.testing.trial.member import Client
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400), pytest.mark.xdist_group("trial")]
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.verdict,
+    pytest.mark.timeout(400),
+    pytest.mark.xdist_group("trial"),
+]
 
 BRIEF = timedelta(seconds=2)
 """For the leave. Enough for the round in which the leader gives the partitions back."""

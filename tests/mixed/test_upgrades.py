@@ -14,7 +14,12 @@ from mixed_support import Trial, trial
 from kafka_coop.testing.cluster import KafkaCluster
 from kafka_coop.testing.trial.member import Client
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.xdist_group("trial")]
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.verdict,
+    pytest.mark.timeout(600),
+    pytest.mark.xdist_group("trial"),
+]
 
 RUNBOOK = (Path(__file__).parents[2] / "docs" / "UPGRADING.md").read_text()
 STEP = re.compile(r"\| (\d) \| (?:is restarted|is replaced by ([\w-]+).*?) +\| `([\w,-]+)` \|")

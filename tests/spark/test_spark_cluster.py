@@ -138,6 +138,7 @@ class Driver:
         self._process.wait(60)
 
 
+@pytest.mark.verdict
 def test_executors_of_a_cluster_read_all_there_is(master: str, kafka: KafkaCluster) -> None:
     topic = Topic(kafka)
     topic.produce(400)
@@ -157,6 +158,7 @@ def test_executors_of_a_cluster_read_all_there_is(master: str, kafka: KafkaClust
     assert result == {"streamed": produced, "batched": produced, "executors": 2}
 
 
+@pytest.mark.verdict
 def test_drivers_on_a_cluster_share_a_group_and_hand_over(
     master: str, kafka: KafkaCluster, tmp_path: Path
 ) -> None:

@@ -127,6 +127,7 @@ def box(spark: SparkSession, kafka: KafkaCluster, tmp_path: Path) -> Iterator[Bo
     made.stop()
 
 
+@pytest.mark.verdict
 def test_available_now_reads_what_is_there_batch_by_batch(box: Box) -> None:
     box.produce(100)
     query = box.start("a", box.read(maxOffsetsPerTrigger=30), availableNow=True)
@@ -245,6 +246,7 @@ def test_batches_take_offsets_and_times(box: Box) -> None:
     assert times.count() == 10
 
 
+@pytest.mark.verdict
 def test_two_queries_share_a_group_and_one_leaves(box: Box, metrics: CollectorRegistry) -> None:
     box.produce(40)
     first = box.start("a")
@@ -268,6 +270,7 @@ def _reads(box: Box, name: str) -> bool:
     return bool(box.written(name))
 
 
+@pytest.mark.verdict
 def test_a_stopped_query_leaves_and_goes_on_from_its_checkpoint(
     box: Box, kafka: KafkaCluster
 ) -> None:
@@ -288,6 +291,7 @@ def test_a_stopped_query_leaves_and_goes_on_from_its_checkpoint(
     assert box.written("a") == Counter(box.records)
 
 
+@pytest.mark.verdict
 def test_a_batch_that_failed_is_read_again_the_same(box: Box) -> None:
     """The sink fails once, after the batch was logged; the restart replays it."""
     box.produce(40)
@@ -342,6 +346,7 @@ def halves(records: DataFrame) -> tuple[DataFrame, DataFrame]:
     return earlier.selectExpr("key as k", "partition", "offset"), later.selectExpr("key as other")
 
 
+@pytest.mark.verdict
 def test_a_join_goes_on_where_a_partition_came_from_another_with_a_horizon(box: Box) -> None:
     """The pairs' first halves are in the state of the query that had the partitions before."""
     box.produce(40)

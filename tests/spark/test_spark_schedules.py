@@ -13,6 +13,7 @@ SEEDS = range(int(os.environ.get("SPARK_SCHEDULES", "3")))
 """More of them: SPARK_SCHEDULES=100, or spark_schedules.py as a program."""
 
 
+@pytest.mark.verdict
 @pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("seed", SEEDS)

@@ -54,6 +54,7 @@ from kafka_coop.testing.cluster import KafkaCluster, wait_until
 from kafka_coop.types import TopicPartition
 
 
+@pytest.mark.verdict
 def test_a_replayed_batch_leaves_out_what_others_had_and_gave_back_unread(box: Box) -> None:
     """A replay before this one may have left it to them, and be in the sink: that takes no more."""
     end = end_of_who_died(box)
@@ -117,6 +118,7 @@ def test_once_does_not_end_well_where_others_may_have_what_it_holds(
         session.latest({}, limited=False)
 
 
+@pytest.mark.verdict
 def test_whose_session_may_be_over_plans_no_batch(
     box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,6 +141,7 @@ def test_a_small_batch_waits_for_more(box: Box) -> None:
     assert ranges(batch(session, first)) == {0: Range(1, 6), 1: Range(1, 6)}
 
 
+@pytest.mark.verdict
 def test_a_partition_leaves_when_the_batch_that_reads_it_is_durable(box: Box) -> None:
     first, second = box.session(), box.session()
     box.produce(5)
@@ -166,6 +169,7 @@ def test_a_partition_leaves_when_the_batch_that_reads_it_is_durable(box: Box) ->
     assert theirs[1] == ours[1] == Range(5, 7)
 
 
+@pytest.mark.verdict
 def test_a_batch_that_died_is_replayed_the_same(box: Box) -> None:
     dying = box.session()
     box.produce(5)
@@ -177,6 +181,7 @@ def test_a_batch_that_died_is_replayed_the_same(box: Box) -> None:
     assert ranges(batch(again, end)) == {0: Range(5, 9), 1: Range(5, 9)}
 
 
+@pytest.mark.verdict
 def test_a_durable_batch_is_not_read_again_although_nothing_was_committed(box: Box) -> None:
     """It died before the group was told; the claim says that nobody else was there."""
     end = end_of_who_died(box)
@@ -227,6 +232,7 @@ def test_what_others_give_back_unread_has_moved_where_it_was_read(box: Box) -> N
     assert {of.partition for of in again._member.moved} == {0, 1}
 
 
+@pytest.mark.verdict
 def test_a_replay_leaves_out_what_another_has_taken_over(box: Box) -> None:
     end = end_of_who_died(box)
     other = box.session()
@@ -289,6 +295,7 @@ def test_the_groups_offsets_can_be_reset(kafka: KafkaCluster) -> None:
     box.close()
 
 
+@pytest.mark.verdict
 def test_latest_is_latest_once(box: Box) -> None:
     """Where a query begins is committed: a death before the first batch skips nothing."""
     box.produce(3)
@@ -302,6 +309,7 @@ def test_latest_is_latest_once(box: Box) -> None:
     }
 
 
+@pytest.mark.verdict
 def test_a_plain_consumer_shares_the_group(box: Box) -> None:
     """A partition goes to a `CoopConsumer`, which reads and commits, and comes back after it."""
     session = box.session()
@@ -327,6 +335,7 @@ def test_a_plain_consumer_shares_the_group(box: Box) -> None:
     assert ranges(batch(session, ours)) == {taken.partition: Range(8, 9)}
 
 
+@pytest.mark.verdict
 def test_who_was_drained_reads_no_more_and_has_left(box: Box) -> None:
     first = box.session()
     box.produce(5)
@@ -612,6 +621,7 @@ def test_a_pattern_leaves_the_brokers_own_topics_alone(kafka: KafkaCluster) -> N
     box.close()
 
 
+@pytest.mark.verdict
 def test_topics_that_a_pattern_matches_later_are_read_from_their_beginning(
     kafka: KafkaCluster,
 ) -> None:
@@ -1291,6 +1301,7 @@ def test_a_run_that_waits_for_others_is_drained(box: Box, waits: threading.Event
     wait_until(lambda: len(held) == 2, "it has not left")
 
 
+@pytest.mark.verdict
 def test_a_run_takes_over_from_a_member_that_died(box: Box, waits: threading.Event) -> None:
     session = box.session()
     processes = multiprocessing.get_context("forkserver")
@@ -1435,6 +1446,7 @@ def test_a_reader_without_limits_knows_once_too(box: Box, monkeypatch: pytest.Mo
 # --- strategies, and partitions that are new --------------------------------------------------
 
 
+@pytest.mark.verdict
 def test_an_eager_strategy_hands_over_between_batches_too(kafka: KafkaCluster) -> None:
     """All leaves with the safe moment, and what stays comes back. On a real broker: it leaves
     before the member joins anew, and librdkafka's mock takes no commits while a group joins."""
@@ -1485,6 +1497,7 @@ def test_partitions_of_the_same_number_stay_together(box: Box) -> None:
         assert spans.keys() == {f"{topic}:{number}" for topic in (box.topic, weather)}
 
 
+@pytest.mark.verdict
 def test_new_partitions_of_a_topic_are_read_from_their_beginning(kafka: KafkaCluster) -> None:
     """By a session that runs, also where it began with what was latest."""
     box = Box(kafka)

@@ -179,6 +179,7 @@ def messages(options: SinkOptions, partition: int = 0) -> list[Message]:
     return list(read_log(config, options.topic or "", [partition]))
 
 
+@pytest.mark.verdict
 def test_of_a_failed_attempt_nothing_is_seen_and_of_the_next_all_of_it(
     attempt: SinkOptions,
 ) -> None:
@@ -193,6 +194,7 @@ def test_of_a_failed_attempt_nothing_is_seen_and_of_the_next_all_of_it(
     assert committed(attempt) == [b"1", b"2", b"3"]
 
 
+@pytest.mark.verdict
 def test_an_attempt_that_spark_has_given_up_is_fenced_by_the_next_one(
     attempt: SinkOptions,
 ) -> None:
