@@ -26,11 +26,17 @@ NOTHING: Offset = {}
 class Box:
     """A topic with two partitions and the sessions that read it."""
 
-    def __init__(self, kafka: EmbeddedKafka | KafkaCluster) -> None:
+    def __init__(
+        self, kafka: EmbeddedKafka | KafkaCluster, *, config: Mapping[str, str] | None = None
+    ) -> None:
         self.kafka = kafka
         self.topic = f"session-{time.time_ns()}-{next(_NUMBERS)}"
         self.sessions: list[Session] = []
-        kafka.create_topic(self.topic, partitions=2)
+        if config is None:
+            kafka.create_topic(self.topic, partitions=2)
+        else:
+            assert isinstance(kafka, KafkaCluster), "the embedded one takes none"
+            kafka.create_topic(self.topic, partitions=2, config=config)
 
     def produce(self, records: int, *partitions: int) -> None:
         producer = Producer({"bootstrap.servers": self.kafka.bootstrap_servers})
