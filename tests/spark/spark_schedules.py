@@ -4,10 +4,11 @@
 
 Three queries with checkpoints of their own share a group while records are produced. Every one is
 started, stopped, drained and killed, between and in the midst of the calls of the source's life
-cycle, and started again; sinks are slow, and brokers restart. In the end all records are in the
+cycle, and started again; sinks are slow, and brokers restart. Each schedule draws the group's
+strategy. In the end all records are in the
 sinks, and one is there twice only where that is irreducible: once for each query that died, or lost
 its session, before it had committed that it was there (`spark_rereads`). A batch that is replayed
-reads nothing else than before.
+reads nothing else than before. A sink that knows records (`spark_flights`) has each of them once.
 """
 
 from __future__ import annotations
@@ -18,12 +19,16 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from confluent_kafka import Producer
 from spark_commits import read_commits
+from spark_flights import Flights
 from spark_rereads import History, Record, judge
 from spark_stand_in import Checkpoint, Death, Query, random_death
 
+from kafka_coop.assignors import known_names
 from kafka_coop.testing.local import LocalKafka
 
 PARTITIONS = 4
@@ -54,11 +59,16 @@ class Outcome:
     drained: int
     deaths: int
     failures: list[str]
+    shared: list[str]
+    """What is wrong in the sink that all share."""
+    died: bool = True
+    """Whether who was to die at some point has."""
 
     @property
     def sound(self) -> bool:
         """Nothing is missing, nothing is there twice without an excuse, no query failed."""
-        return not (self.missing or self.wrong or self.unlike or self.failures)
+        wrong = self.missing or self.wrong or self.unlike or self.failures or self.shared
+        return self.died and not wrong
 
 
 def run_schedule(
@@ -69,17 +79,35 @@ def run_schedule(
     steps: int = 6,
     restart: Callable[[], None] | None = None,
     hasty: bool = False,
+    flights: Flights | None = None,
 ) -> Outcome:
     """Plays one schedule; the topic exists, is empty, and has `PARTITIONS` partitions.
 
     Args:
         restart: Restarts a broker; None: nobody does.
         hasty: With a fault, see `spark_stand_in.serve`.
+        flights: A sink that all queries write into, besides their own.
     """
-    schedule = _Schedule(servers, topic, random.Random(seed), restart, hasty=hasty)
+    schedule = _Schedule(servers, topic, random.Random(seed), restart, hasty=hasty, flights=flights)
     for _ in range(steps):
         schedule.step()
     schedule.stop_all()
+    schedule.finish()
+    return schedule.outcome()
+
+
+def run_death(servers: str, topic: str, death: Death, flights: Flights) -> Outcome:
+    """One query dies there for certain, while another comes; in the end all are started again."""
+    schedule = _Schedule(
+        servers,
+        topic,
+        random.Random(0),
+        None,
+        flights=flights,
+        session=2000,
+        strategy="cooperative-sticky",
+    )
+    schedule.die(death)
     schedule.finish()
     return schedule.outcome()
 
@@ -92,7 +120,10 @@ class _Schedule:
         rng: random.Random,
         restart: Callable[[], None] | None,
         *,
-        hasty: bool,
+        hasty: bool = False,
+        flights: Flights | None = None,
+        session: int = 6000,
+        strategy: str | None = None,
     ) -> None:
         self._rng = rng
         self._hasty = hasty
@@ -103,17 +134,21 @@ class _Schedule:
         self._options = {
             "kafka.bootstrap.servers": servers,
             "kafka.group.id": f"group-{topic}",
-            "kafka.session.timeout.ms": "6000",
+            "kafka.session.timeout.ms": str(session),
+            "kafka.partition.assignment.strategy": strategy or rng.choice(known_names()),
             "subscribe": topic,
             "startingOffsets": "earliest",
             "maxOffsetsPerTrigger": str(rng.choice([7, 20, 100])),
             "assignmentTimeout": "60s",
         }
-        self._checkpoints = [Checkpoint(query) for query in range(QUERIES)]
+        self._flights = flights
+        shared = None if flights is None else flights.write
+        self._checkpoints = [Checkpoint(query, shared=shared) for query in range(QUERIES)]
         self._running: list[Query | None] = [None] * QUERIES
         self._producer = Producer({"bootstrap.servers": servers})
         self._produced: set[Record] = set()
         self._deaths = 0
+        self._died = True
         self._failures: list[str] = []
 
     def step(self) -> None:
@@ -141,6 +176,24 @@ class _Schedule:
             if other is not None and not other.is_running:
                 self._bury(m)
 
+    def die(self, death: Death) -> None:
+        """The first query; records come, and a second query when that is in the midst of it."""
+        _produce(self._producer, self._topic, self._rng, self._produced)
+        self._start(0, dies=death)
+        query = self._running[0]
+        assert query is not None, "just started"
+        self._let_them_read(1)
+        self._start(1, dies=None)
+        deadline = time.monotonic() + PATIENCE
+        while query.is_running and time.monotonic() < deadline:
+            _produce(self._producer, self._topic, self._rng, self._produced)
+            self._let_them_read(1)
+        self._died = not query.is_running
+        if not self._died:
+            query.stop()
+        self._bury(0)
+        self._died &= query.has_died
+
     def _let_them_read(self, batches: int) -> None:
         """On a busy machine they would else be stopped before they had read anything."""
         wanted = self._batches() + batches
@@ -162,8 +215,9 @@ class _Schedule:
 
     def finish(self) -> None:
         """Every checkpoint once more: a logged batch must not stay unread. Until all is there."""
-        for n in range(QUERIES):
-            self._start(n, dies=None)
+        for n, query in enumerate(self._running):
+            if query is None:
+                self._start(n, dies=None)
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline and not self._produced <= self._written():
             time.sleep(0.2)
@@ -180,6 +234,8 @@ class _Schedule:
             drained=self._drained,
             deaths=self._deaths,
             failures=self._failures,
+            shared=[] if self._flights is None else self._flights.faults(self._produced),
+            died=self._died,
         )
 
     def _history(self) -> History:
@@ -245,9 +301,14 @@ def main() -> int:
         for seed in range(arguments.seed, arguments.seed + arguments.schedules):
             topic = f"schedule-{seed}"
             kafka.create_topic(topic, partitions=PARTITIONS)
-            outcome = run_schedule(
-                kafka.bootstrap_servers, topic, seed, restart=lambda: restart(kafka)
-            )
+            with TemporaryDirectory() as folder:
+                outcome = run_schedule(
+                    kafka.bootstrap_servers,
+                    topic,
+                    seed,
+                    restart=lambda: restart(kafka),
+                    flights=Flights(Path(folder) / "flights.sqlite"),
+                )
             produced += outcome.produced
             twice += len(outcome.twice)
             deaths += outcome.deaths

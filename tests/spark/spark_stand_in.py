@@ -9,6 +9,7 @@ a logged batch without a commit is replayed with partitions(start, end) first.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import multiprocessing
 import os
 import random
@@ -16,8 +17,8 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 from unittest.mock import patch
@@ -47,6 +48,13 @@ POINTS = (
 CALLS = ("latest", "tasks")
 """And in the midst of these, after some time: the member's own thread is anywhere then."""
 
+STEPS = tuple(
+    f"{side} {name}"
+    for name in ("assigned", "_take_in", "_claim", "commit_now", "commit_later", "revoked")
+    for side in ("before", "after")
+)
+"""What the reader's member does, within a call or beside them: it dies before it, or after."""
+
 _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload(["kafka_coop.spark.session"])
 
@@ -61,15 +69,18 @@ def serve(
     *,
     run: Run | None = None,
     told: Connection | None = None,
+    dies: Death | None = None,
     hasty: bool = False,
 ) -> None:
     """The reader's process: one call after the other, as Spark's runner makes them.
 
-    It answers with a result and an error.
+    It answers with a result and an error, and ends with the first error: confluent-kafka may make
+    one of the `SystemExit` with which SIGTERM ends the process.
 
     Args:
         run: Whom its claims are to name, see `run_of`; None: nobody.
-        told: Where is said which partitions went, and whether they were lost.
+        told: Where is said which partitions went, and whether they were lost, and that it dies.
+        dies: At one of `STEPS`; it needs `told`.
         hasty: A fault: what a batch is about to read is committed when it is planned.
     """
     _stop_on_sigterm()
@@ -79,6 +90,8 @@ def serve(
             noted.enter_context(_named(run))
         if told is not None:
             noted.enter_context(_telling(told))
+        if told is not None and dies is not None:
+            noted.enter_context(_dying(dies, told))
         try:
             while True:
                 name, args = pipe.recv()
@@ -92,6 +105,7 @@ def serve(
                         session._member.commit_now()
                 except Exception as error:  # noqa: BLE001  # Spark tells the query whatever it is
                     pipe.send((None, repr(error)))
+                    break
                 else:
                     pipe.send((result, None))
         except (EOFError, OSError):
@@ -136,6 +150,29 @@ def _telling(told: Connection) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def _dying(dies: Death, told: Connection) -> Iterator[None]:
+    side, name = dies.at.split()
+    step, passed = getattr(Member, name), itertools.count(1)
+
+    def die() -> NoReturn:
+        told.send((Death, now(), frozenset()))
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("a signal that nobody can refuse")
+
+    def mortal(member: Member, *args: Any, **options: Any) -> Any:
+        is_due = next(passed) == dies.time
+        if is_due and side == "before":
+            die()
+        result = step(member, *args, **options)
+        if is_due:
+            die()
+        return result
+
+    with patch.object(Member, name, mortal):
+        yield
+
+
 def _named(run: Run) -> contextlib.AbstractContextManager[object]:
     return patch.object(
         kafka_coop.spark.session,
@@ -156,7 +193,10 @@ def now() -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Death:
-    """How a run is killed: at the nth time at a point, or so long into the nth such call."""
+    """How a run is killed: at the nth time at a point or step, or so long into the nth such call.
+
+    Where that is no time at all it never hears the answer.
+    """
 
     at: str
     time: int
@@ -168,7 +208,8 @@ class Checkpoint:
     """What outlives a run: the offset log, the commit log, and the sink.
 
     The sink is idempotent by the batch's number, as Spark's own are: a batch that is replayed is
-    not written again.
+    not written again. All write into `shared` besides, if there is one, as ``foreachBatch`` would:
+    what is replayed, too.
     """
 
     query: int
@@ -181,6 +222,7 @@ class Checkpoint:
     ends: dict[Run, End] = field(default_factory=dict)
     losses: list[Loss] = field(default_factory=list)
     hand_overs: list[HandOver] = field(default_factory=list)
+    shared: Callable[[int, Iterable[Record]], None] | None = None
 
     def written(self) -> set[Record]:
         """All that is in the sink."""
@@ -218,7 +260,12 @@ class Query:
         self._reader = _PROCESSES.Process(
             target=serve,
             args=(self._given, theirs),
-            kwargs={"run": self._me, "told": tells, "hasty": hasty},
+            kwargs={
+                "run": self._me,
+                "told": tells,
+                "dies": dies if dies is not None and dies.at in STEPS else None,
+                "hasty": hasty,
+            },
             daemon=True,
         )
         self._reader.start()
@@ -230,6 +277,11 @@ class Query:
     @property
     def is_running(self) -> bool:
         return self._thread.is_alive()
+
+    @property
+    def has_died(self) -> bool:
+        """Whether it was killed where it was to be; known when it has ended."""
+        return self._died_at is not None
 
     def stop(self, *, killed_after: float | None = None) -> None:
         """As ``query.stop()``: at any moment, the reader gets SIGTERM.
@@ -293,6 +345,10 @@ class Query:
         with contextlib.suppress(EOFError):
             while True:
                 kind, at, partitions = self._told.recv()
+                if kind is Death:  # the engine has heard of it later
+                    self._died_at = at
+                    log.ends[self._me] = replace(log.ends[self._me], at=at)
+                    continue
                 noted = log.losses if kind is Loss else log.hand_overs
                 noted.append(kind(by=self._me, at=at, of=partitions))
 
@@ -334,6 +390,8 @@ class Query:
         )
         if not {*records} <= {*log.sink.setdefault(log.committed, batch).records}:
             log.unlike.append(log.committed)
+        if log.shared is not None:
+            log.shared(log.query, records)
         self._reach("sink committed")
         log.committed += 1
         self._reach("batch committed")
@@ -349,7 +407,7 @@ class Query:
         self._passed[name] += 1
         dies = self._dies
         due = dies is not None and (dies.at, dies.time) == (name, self._passed[name])
-        if dies is not None and due and not self._pipe.poll(dies.after):
+        if dies is not None and due and not (dies.after and self._pipe.poll(dies.after)):
             self._kill()
         while not self._pipe.poll(0.05):
             if self._stopping.is_set():
@@ -380,4 +438,4 @@ def random_death(rng: random.Random) -> Death | None:
     if rng.random() < 0.3:
         return None
     after = rng.choice([0.0, 0.001, 0.01, 0.1])
-    return Death(at=rng.choice([*POINTS, *CALLS]), time=rng.randint(1, 4), after=after)
+    return Death(at=rng.choice([*POINTS, *CALLS, *STEPS]), time=rng.randint(1, 4), after=after)
