@@ -6,7 +6,7 @@ import itertools
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import kafka_coop.spark
+from kafka_coop import CoopConsumer
 from kafka_coop.testing.cluster import KafkaCluster, wait_until
 
 pytestmark = [
@@ -92,9 +93,10 @@ class Box:
                 found.update((row.partition, row.offset) for row in rows)
         return found
 
-    def wait_for_all(self, *names: str) -> None:
+    def wait_for_all(self, *names: str, also: Iterable[Record] = ()) -> None:
+        """Args: also: What others have read."""
         wait_until(
-            lambda: self._failed() or self.records <= self.written(*names).keys(),
+            lambda: self._failed() or self.records <= self.written(*names).keys() | {*also},
             "records are missing",
             PATIENCE,
         )
@@ -254,15 +256,70 @@ def test_two_queries_share_a_group_and_one_leaves(box: Box, metrics: CollectorRe
     second = box.start("b")
     wait_until(lambda: _reads(box, "b"), "the second query gets nothing", PATIENCE)
     box.wait_for_all("a", "b")
-    labels = {"query": f"a-{box.topic}", "group": box.topic}
-    assert (metrics.get_sample_value("kafka_coop_spark_rebalances", labels) or 0) >= 1
+    wait_until(
+        lambda: _told(metrics, box, "a", "handover_seconds") > 0, "no hand-over told", PATIENCE
+    )
+    assert _told(metrics, box, "a", "rebalances") >= 1
+    assert _told(metrics, box, "a", "rebalance_latency_seconds") > 0
+    wait_until(lambda: _lags(metrics, box) == [0] * 4, "not each partition has a lag", PATIENCE)
+    third = _a_third_reads_and_hands_over(box)
+    assert third
+    box.wait_for_all("a", "b", also=third)
     kafka_coop.spark.drain(second, PATIENCE)
     before = box.written("b")
     box.produce(40)
-    box.wait_for_all("a", "b")
+    box.wait_for_all("a", "b", also=third)
     kafka_coop.spark.drain(first, PATIENCE)
     assert box.written("b") == before
-    assert box.written("a", "b") == Counter(box.records)
+    assert box.written("a", "b") + third == Counter(box.records)
+
+
+def _told(metrics: CollectorRegistry, box: Box, name: str, what: str) -> float:
+    labels = {"query": f"{name}-{box.topic}", "group": box.topic}
+    return metrics.get_sample_value(f"kafka_coop_spark_{what}", labels) or 0.0
+
+
+def _lags(metrics: CollectorRegistry, box: Box) -> list[float]:
+    """Of all partitions, by whichever query holds them."""
+    return [
+        sample.value
+        for metric in metrics.collect()
+        for sample in metric.samples
+        if sample.name == "kafka_coop_spark_lag" and sample.labels["group"] == box.topic
+    ]
+
+
+def _a_third_reads_and_hands_over(box: Box) -> Counter[Record]:
+    """A plain member of the queries' group. Returns: What it has read, and committed."""
+    read: Counter[Record] = Counter()
+    config = {
+        "bootstrap.servers": box.servers,
+        "group.id": box.topic,
+        "auto.offset.reset": "earliest",
+    }
+    with CoopConsumer(config) as plain:
+        plain.subscribe([box.topic])
+
+        def has_read() -> bool:
+            if plain.assignment() and not read:
+                box.produce(4)
+            for message in plain.consume(100, 0.2):
+                assert message.error() is None, message.error()
+                read[message.partition() or 0, message.offset() or 0] += 1
+            return bool(read)
+
+        wait_until(has_read, "a third member gets nothing", PATIENCE)
+        plain.drain(PATIENCE)  # what was delivered is committed as it goes
+        wait_until(lambda: _steps(plain, read), "nobody relieves it", PATIENCE)
+    return read
+
+
+def _steps(plain: CoopConsumer, read: Counter[Record]) -> bool:
+    """Reads on. Returns: Whether it has handed over everything."""
+    message = plain.poll(0.2)
+    if message is not None and message.error() is None:
+        read[message.partition() or 0, message.offset() or 0] += 1
+    return plain.drained
 
 
 def _reads(box: Box, name: str) -> bool:
