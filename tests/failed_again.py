@@ -3,10 +3,10 @@
 By itself pytest's ``--last-failed`` forgets tests of an xdist group: it writes their ids with the
 group's name behind them, and does not find them under their own.
 
-A verdict is final (pytest's marker ``verdict``): chance decides whether a fault meets the moment
-that matters, so that a record that was lost, or read twice, or a partition that had two owners, may
-well not show a second time. With ``--ask`` nothing runs: the status says whether a second run may
-decide (`make forgivable`), for who repeats a run as a whole.
+A verdict is final (pytest's marker ``verdict``, tests/verdicts.py): chance decides whether a fault
+meets the moment that matters, so that a record that was lost, or read twice, or a partition that had
+two owners, may well not show a second time. With ``--ask`` nothing runs: the status says whether a
+second run may decide (`make forgivable`), for who repeats a run as a whole.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-FAILED = Path(".pytest_cache/v/cache/lastfailed")
+from verdicts import KEY
 
-_NO_TESTS = 5
-"""pytest's status where nothing was collected."""
+FAILED = Path(".pytest_cache/v/cache/lastfailed")
+FINAL = Path(".pytest_cache/v") / KEY
 
 
 def without_group(node: str) -> str:
@@ -28,24 +28,25 @@ def without_group(node: str) -> str:
     return re.sub(r"@\w+$", "", node)
 
 
-def is_final(nodes: list[str]) -> bool:
-    """Whether there is a verdict among them, which is printed.
+def are_final(nodes: list[str]) -> bool:
+    """Whether there is a verdict among them, which is printed."""
+    final = sorted({*nodes}.intersection(map(without_group, _cached(FINAL))))
+    if final:
+        print(
+            "not tried again, for what failed found a loss that need not show again:",
+            *final,
+            sep="\n",
+        )
+    return bool(final)
 
-    They are collected, for a test's markers are known then. Where that fails nobody can tell, and
-    nothing is forgiven.
-    """
-    asked = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
-    told = subprocess.run([*asked, "-m", "verdict", *nodes], check=False, stdout=subprocess.PIPE)
-    if told.returncode == _NO_TESTS:
-        return False
-    why = "found a loss that need not show again" if told.returncode == 0 else "can't be collected"
-    print(f"not tried again, for what failed {why}:", told.stdout.decode(), sep="\n")
-    return True
+
+def _cached(file: Path) -> list[str]:
+    return list(json.loads(file.read_text())) if file.exists() else []
 
 
 def main(*, ask: bool = False) -> int:
-    nodes = sorted(map(without_group, json.loads(FAILED.read_text()))) if FAILED.exists() else []
-    if nodes and is_final(nodes):
+    nodes = sorted(map(without_group, _cached(FAILED)))
+    if are_final(nodes):
         return 1
     if ask:
         return 0

@@ -212,7 +212,7 @@ def until(
     while not ready():
         if time.monotonic() >= deadline:
             state = [(m.owned, m.told[-6:], m.raised[-3:], m.records[-6:]) for m in polled]
-            raise AssertionError(f"{what or 'what was waited for'} did not come: {state}")
+            raise TimeoutError(f"{what or 'what was waited for'} did not come: {state}")
         for member in polled:
             member.step()
         if not polled:

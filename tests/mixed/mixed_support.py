@@ -126,7 +126,7 @@ class Trial(Crew):
                 errors = {
                     n: [e for e in j if e.kind == "E"][-2:] for n, j in self.journals().items()
                 }
-                raise AssertionError(f"{what} did not come: {owned}, {errors}, {said}")
+                raise TimeoutError(f"{what} did not come: {owned}, {errors}, {said}")
             time.sleep(0.1)  # between two looks at the journals
 
     def until_shared(self, *names: str) -> None:

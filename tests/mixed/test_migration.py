@@ -16,7 +16,7 @@ from kafka_coop.testing.cluster import KafkaCluster
 
 pytestmark = [
     pytest.mark.kafka,
-    pytest.mark.verdict,
+    pytest.mark.verdict(late=True),
     pytest.mark.timeout(400),
     pytest.mark.xdist_group("trial"),
 ]

@@ -21,7 +21,7 @@ from kafka_coop.testing.trial.member import Client
 
 pytestmark = [
     pytest.mark.kafka,
-    pytest.mark.verdict,
+    pytest.mark.verdict(late=True),
     pytest.mark.timeout(400),
     pytest.mark.xdist_group("trial"),
     without_kafka_python,

@@ -17,7 +17,7 @@ from test_integration_processes import Child, child, last_told, places, service
 
 from kafka_coop.testing.cluster import KafkaCluster
 
-pytestmark = [pytest.mark.kafka, pytest.mark.verdict]
+pytestmark = [pytest.mark.kafka, pytest.mark.verdict(late=True)]
 
 ROOT = Path(__file__).parents[2]
 MARKS = "kafka_coop/protocol/marks.py"

@@ -16,7 +16,7 @@ from kafka_coop.testing.trial.member import Client
 
 pytestmark = [
     pytest.mark.kafka,
-    pytest.mark.verdict,
+    pytest.mark.verdict(late=True),
     pytest.mark.timeout(600),
     pytest.mark.xdist_group("trial"),
 ]
