@@ -4,7 +4,7 @@ By itself pytest's ``--last-failed`` forgets tests of an xdist group: it writes 
 group's name behind them, and does not find them under their own.
 
 A verdict is final (pytest's marker ``verdict``, tests/verdicts.py): chance decides whether a fault
-meets the moment that matters, so that a record that was lost, or read twice, or a partition that had
+meets the moment that matters, so that a record that was lost or read twice, or a partition that had
 two owners, may well not show a second time. With ``--ask`` nothing runs: the status says whether a
 second run may decide (`make forgivable`), for who repeats a run as a whole.
 """
