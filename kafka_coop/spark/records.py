@@ -18,7 +18,7 @@ from kafka_coop.types import TopicPartition
 _ROWS = 4000
 _BYTES = 8 << 20
 """A batch is passed on when it has so many rows, or so many bytes. Twice as many rows no longer fit
-the processor's second cache as messages: reading them takes a quarter more of a worker's time."""
+the processor's second cache as messages, and take longer each."""
 
 _FARTHEST = (2**63 - 1) // 1000
 """Milliseconds, before 1970 or after, that are microseconds in 64 bits."""
