@@ -7,7 +7,6 @@ as its own list of failed tests is: what passes is taken out, what did not run s
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Generator
 from typing import Any
@@ -48,7 +47,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     cache = getattr(session.config, "cache", None)
-    if cache is None or "PYTEST_XDIST_WORKER" in os.environ:
+    if cache is None or hasattr(session.config, "workerinput"):  # xdist's: it tells whoever runs it
         return
     known = dict.fromkeys(cache.get(KEY, []), True) | _told
     cache.set(KEY, sorted(node for node, final in known.items() if final))
