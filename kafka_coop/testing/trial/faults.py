@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -30,6 +31,9 @@ _MOVING: Final = timedelta(seconds=5)
 _LEAST_SLOW: Final = 0.3
 """Seconds: a callback of ordinary length is waited for."""
 
+_ENOUGH_BROKERS: Final = 3
+"""So many that one of them may go: a majority is left."""
+
 FEWEST: Final = 2
 """Members that are left alone, so that the group lives."""
 
@@ -46,6 +50,7 @@ class Arena:
         output: For members with transactions; empty: without.
         stopped: Members that are under SIGSTOP.
         down: Brokers that are down, or on their way.
+        whole_since: When the last of them was back, on `time.monotonic`.
         disturbed: Brokers whose network is not well.
     """
 
@@ -59,6 +64,7 @@ class Arena:
     output: str = ""
     stopped: set[str] = field(default_factory=set)
     down: set[int] = field(default_factory=set)
+    whole_since: float = float("-inf")
     disturbed: set[int] = field(default_factory=set)
     numbers: itertools.count[int] = field(default_factory=itertools.count)
 
@@ -74,6 +80,15 @@ class Arena:
         # One whose interpreter is still starting has no consumer that could suffer.
         well = sorted(name for name in running if self.crew.has_started(name))
         return well if len(well) > FEWEST else []
+
+    def may_lose_a_broker(self) -> bool:
+        """Whether a majority is left, and the group has had a session to be well again.
+
+        Two outages in a row are one to a member, as long as both together, and for a wait in it
+        `liveness` allows no more than the longer one explains.
+        """
+        rested = time.monotonic() >= self.whole_since + self.session.total_seconds()
+        return rested and not self.down and len(self.kafka.brokers) >= _ENOUGH_BROKERS
 
     def coordination(self) -> PartitionMetadata | None:
         """The partition whose leader is the group's coordinator. None: nobody can say now."""
@@ -285,7 +300,7 @@ def cut_mid_frame(arena: Arena) -> Started | None:
 def _broker_down(
     arena: Arena, how: Callable[[int], object], what: str, lasting: timedelta
 ) -> Started | None:
-    if arena.down or len(arena.kafka.brokers) < 3:  # noqa: PLR2004  # a majority must be left
+    if not arena.may_lose_a_broker():
         return None
     return _take_down(arena, arena.chance.choice(arena.kafka.brokers), how, what, lasting)
 
@@ -303,6 +318,7 @@ def _take_down(
     def end() -> None:
         arena.kafka.start_broker(broker)
         arena.down.discard(broker)
+        arena.whole_since = time.monotonic()
 
     who = f"broker {broker} ({' and '.join(roles)})" if roles else f"broker {broker}"
     return Started(what=f"{who} {what}", ends=lasting, end=end, roles=roles)
@@ -325,7 +341,7 @@ def disk_full(arena: Arena) -> Started | None:
 
 def rolling_restart(arena: Arena) -> Started | None:
     """Each broker in order, the next as soon as the one before serves."""
-    if arena.down or len(arena.kafka.brokers) < 3:  # noqa: PLR2004  # a majority must be left
+    if not arena.may_lose_a_broker():
         return None
     return _roll(arena, arena.chance.sample(arena.kafka.brokers, len(arena.kafka.brokers)))
 
