@@ -10,7 +10,7 @@ from confluent_kafka.admin import (
 ITERATIONS = 4096  # the least that Kafka allows
 
 admin = AdminClient(
-    {"bootstrap.servers": "localhost:19092,localhost:29092,localhost:39092", "log_level": 0}
+    {"bootstrap.servers": "localhost:19092,localhost:29092,localhost:32092", "log_level": 0}
 )
 for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
     upsertion = UserScramCredentialUpsertion(

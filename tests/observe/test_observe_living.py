@@ -47,7 +47,7 @@ LISTENERS: dict[str, dict[str, Any]] = {
         "ssl.ca.location": CA,
     },
     "PLAIN": {
-        "bootstrap.servers": "localhost:39094",
+        "bootstrap.servers": "localhost:32094",
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "PLAIN",
         **ALICE,
