@@ -35,7 +35,14 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     marker = item.get_closest_marker("verdict")
-    if marker and report.failed and call.excinfo and is_final(marker, call.excinfo.value):
+    judged = call.when == "call"  # a broker that does not start says nothing of records
+    if (
+        marker
+        and judged
+        and report.failed
+        and call.excinfo
+        and is_final(marker, call.excinfo.value)
+    ):
         report.user_properties.append(_FINAL)
     return report
 

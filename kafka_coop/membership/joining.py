@@ -285,7 +285,7 @@ class Joining(Adopting):
         topics = self._interest.all_topics
         if len(topics) > _FEW:
             return NO_PARTITIONS
-        counts = self._watch.cluster(topics).partitions
+        counts = self._watch.counts(topics)
         if sum(counts.values()) > _FEW:
             return NO_PARTITIONS
         return Partitions({t: range(count) for t, count in counts.items()}) - self.owned

@@ -122,6 +122,11 @@ class Watch:
             else None,
         )
 
+    def counts(self, topics: Iterable[str]) -> Mapping[str, int]:
+        """How many partitions each of these topics has; those that do not exist are left out."""
+        known = self._topics()
+        return {t: len(known[t].partitions) for t in topics if t in known and _exists(known[t])}
+
     def vanished(self, owned: Partitions, *, since: float) -> Partitions:
         """Those of ``owned`` that are known not to exist any more.
 

@@ -41,6 +41,11 @@ def test_what_stays_may_be_silent_for_so_long_however_rarely() -> None:
     assert verdict(row("kafka_coop", "nothing", silences=[200.0])) == 0, "the machine's own"
 
 
+def test_an_event_that_did_not_happen_is_not_well() -> None:
+    assert verdict(row("kafka_coop", "join", convergence=None)) == 1
+    assert verdict(row("kafka_coop", "nothing", convergence=None)) == 0
+
+
 @pytest.mark.parametrize("client", ["kafka_coop", "mixed"])
 def test_nothing_may_be_missing_and_a_group_must_come_to_rest(client: str) -> None:
     assert verdict(row(client, "join", gaps=[20.0], missing=1)) == 1

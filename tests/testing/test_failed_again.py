@@ -91,6 +91,15 @@ def test_what_a_verdict_is(marked: str, failing: str, final: bool) -> None:
     assert json.loads(failed_again.FINAL.read_text()) == []
 
 
+def test_a_fixture_that_fails_is_no_verdict() -> None:
+    Path("test_it.py").write_text(
+        "import pytest\n@pytest.fixture\ndef broker(): raise RuntimeError('it does not start')\n"
+        "@pytest.mark.verdict\ndef test_it(broker): pass\n"
+    )
+    assert played() == 1
+    assert json.loads(failed_again.FINAL.read_text()) == []
+
+
 def played(*words: str) -> int:
     """The status of a pytest that has the plugin."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "verdicts", *words]

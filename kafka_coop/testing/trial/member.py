@@ -223,10 +223,11 @@ class _Copier:
         has moved (librdkafka#5456, #5511).
         """
         positions = self._consumer.position(self._consumer.assignment())
+        metadata = self._consumer.consumer_group_metadata()
         with ends_if_it_hangs(_STUCK_SECONDS):
             producer.send_offsets_to_transaction(
                 [p for p in positions if p.offset >= 0],
-                self._consumer.consumer_group_metadata(),
+                metadata,
                 _TRANSACTION_SECONDS,
             )
 
