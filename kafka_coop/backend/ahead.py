@@ -49,5 +49,7 @@ class Ahead:
         return self._answer.result() if self._answer.done() else None
 
     def _take(self, outcome: Response | RequestFailedError) -> None:
-        useful = isinstance(outcome, OffsetsFetched) and outcome.error is ErrorCode.none
-        self._answer.set_result(outcome if useful else None)  # type: ignore[arg-type]  # it is one
+        if isinstance(outcome, OffsetsFetched) and outcome.error is ErrorCode.none:
+            self._answer.set_result(outcome)
+        else:
+            self._answer.set_result(None)
