@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import base64
-import random
-import socket
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 HOST: Final = "127.0.0.1"
-# Below the range from which the kernel picks ports for outgoing connections, on Linux and on
-# macOS: else a client that reconnects could take the port of a broker that is down, or even
-# connect to itself on it.
-_PORTS: Final = range(20000, 32000)
+PORTS_OF_A_BROKER: Final = 4
 _MAX_CONTROLLERS: Final = 3
 _FIRST_WITH_A_QUORUM: Final = (3, 3)  # KIP-833: KRaft is for production from here on
 
@@ -27,10 +21,6 @@ _OF_SEVERAL: Final = {
     "controller.quorum.election.timeout.ms": "2000",
     "controller.quorum.fetch.timeout.ms": "4000",
 }
-
-
-class NoFreePortsError(RuntimeError):
-    """Every port that brokers may have is taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,44 +63,29 @@ def needs_zookeeper(version: str) -> bool:
     return (int(major), int(minor)) < _FIRST_WITH_A_QUORUM
 
 
-def place(folder: Path, brokers: int, *, fronted: bool = False) -> tuple[Node, ...]:
-    """Places for so many brokers, ids from 1. Fronted: something else is to stand before each.
+def place(
+    folder: Path, brokers: int, ports: Sequence[int], *, fronted: bool = False
+) -> tuple[Node, ...]:
+    """Places for so many brokers, ids from 1.
 
-    Raises:
-        NoFreePortsError: There are none.
+    Args:
+        folder: What all of them is in.
+        brokers: How many.
+        ports: `PORTS_OF_A_BROKER` for each.
+        fronted: Something else is to stand before each.
     """
-    ports = iter(free_ports(4 * brokers))
+    free = iter(ports)
     return tuple(
         Node(
             id=broker,
-            client=(client := next(ports)),
-            internal=next(ports),
-            controller=next(ports),
-            advertised=next(ports) if fronted else client,
+            client=(client := next(free)),
+            internal=next(free),
+            controller=next(free),
+            advertised=next(free) if fronted else client,
             folder=folder / f"broker-{broker}",
         )
         for broker in range(1, brokers + 1)
     )
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on. Chance keeps clusters that start at the same time apart.
-
-    Raises:
-        NoFreePortsError: There are fewer.
-    """
-    with ExitStack() as held:
-        free: list[int] = []
-        for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
-            listener = held.enter_context(socket.socket())
-            try:
-                listener.bind((HOST, port))
-            except OSError:
-                continue
-            free.append(port)
-            if len(free) == count:
-                return free
-    raise NoFreePortsError(f"no {count} free ports between {_PORTS.start} and {_PORTS.stop}")
 
 
 def quorum_settings(node: Node, nodes: Sequence[Node], client_protocol: str) -> dict[str, str]:

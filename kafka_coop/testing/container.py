@@ -12,8 +12,9 @@ from contextlib import ExitStack
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from kafka_coop.testing.broker_settings import common_settings, free_ports
+from kafka_coop.testing.broker_settings import common_settings
 from kafka_coop.testing.cluster import StartedKafka, peek, quiet_admin, wait_until
+from kafka_coop.testing.ports import free_ports
 from kafka_coop.testing.unavailable import KafkaUnavailableError
 
 if TYPE_CHECKING:

