@@ -2,7 +2,8 @@
 
 A verdict is about what was lost, doubled, or owned by two. A machine that is busy may have the same
 test give up before anything can be judged, and then a second run may tell. Kept in pytest's cache,
-as its own list of failed tests is: what passes is taken out, what did not run stays.
+as its own list of failed tests is: what passes is taken out, what did not run stays. There, too,
+are runs that did not come to their end: what they would have found nobody knows.
 """
 
 from __future__ import annotations
@@ -13,9 +14,15 @@ from typing import Any
 
 import pytest
 
+from kafka_coop.testing.container import ContainerKafkaError
+from kafka_coop.testing.local import LocalKafkaError
+
 KEY = "verdicts/final"
+UNFINISHED = "verdicts/unfinished"
 _FINAL = ("verdict", "final")
 _OUT_OF_PATIENCE = (TimeoutError, subprocess.TimeoutExpired)
+_NO_BROKER = (LocalKafkaError, ContainerKafkaError)
+_ENDS = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 _told: dict[str, bool] = {}
 
@@ -25,6 +32,8 @@ def is_final(marker: pytest.Mark, error: BaseException) -> bool:
 
     ``verdict(late=True)``: that something did not come in time is a verdict, too.
     """
+    if isinstance(error, _NO_BROKER):
+        return False  # it says nothing of records
     late = isinstance(error, _OUT_OF_PATIENCE) or str(error).startswith("Timeout >")
     return bool(marker.kwargs.get("late")) or not late
 
@@ -35,7 +44,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     marker = item.get_closest_marker("verdict")
-    judged = call.when == "call"  # a broker that does not start says nothing of records
+    judged = call.when == "call"  # nor does a fixture
     if (
         marker
         and judged
@@ -52,9 +61,25 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     _told[report.nodeid] = final or _told.get(report.nodeid, False)
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    cache = getattr(session.config, "cache", None)
-    if cache is None or hasattr(session.config, "workerinput"):  # xdist's: it tells whoever runs it
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if cache := _cache(session.config):
+        cache.set(UNFINISHED, sorted({*cache.get(UNFINISHED, []), _run(session.config)}))
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    if not (cache := _cache(session.config)):
         return
     known = dict.fromkeys(cache.get(KEY, []), True) | _told
     cache.set(KEY, sorted(node for node, final in known.items() if final))
+    if exitstatus in _ENDS:
+        cache.set(UNFINISHED, sorted({*cache.get(UNFINISHED, [])} - {_run(session.config)}))
+
+
+def _cache(config: pytest.Config) -> pytest.Cache | None:
+    """None in an xdist worker: it tells whoever runs it."""
+    return None if hasattr(config, "workerinput") else getattr(config, "cache", None)
+
+
+def _run(config: pytest.Config) -> str:
+    """A run is known by its words: the same ones are the same run, repeated."""
+    return " ".join(["pytest", *config.invocation_params.args])

@@ -74,6 +74,11 @@ def test_a_verdict_is_final(ask: bool, capsys: pytest.CaptureFixture[str]) -> No
         ("@pytest.mark.verdict", "pytest.fail('Timeout >300.0s')", False),
         ("@pytest.mark.verdict", "raise RuntimeError('two owners')", True),
         ("@pytest.mark.verdict(late=True)", "raise TimeoutError('no owner')", True),
+        (
+            "from kafka_coop.testing.local import LocalKafkaError\n@pytest.mark.verdict(late=True)",
+            "raise LocalKafkaError('it does not start')",
+            False,
+        ),
         ("", "assert False", False),
     ],
 )
@@ -117,12 +122,39 @@ def test_where_no_test_failed_the_whole_may_be_repeated() -> None:
     assert again(ask=True) == 0
 
 
-@pytest.mark.parametrize(
-    "file", [TESTS / "trial" / "test_trial_faults.py", *MIXED], ids=lambda file: file.stem
-)
-def test_trials_of_chance_are_verdicts(file: Path) -> None:
-    """All of a module: what a test of it finds depends on what the machine does meanwhile."""
-    assert "pytest.mark.verdict(late=True)" in file.read_text().partition("\ndef ")[0]
+@pytest.mark.parametrize("died", ["os._exit(137)", "raise KeyboardInterrupt"])
+def test_a_run_that_was_stopped_is_started_again(
+    died: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it did not come to may hold a loss; other words are another run."""
+    file = Path("test_it.py")
+    file.write_text(f"import os\ndef test_it(): {died}\n")
+    Path("test_other.py").write_text("def test_other(): assert False\n")
+    assert played("test_it.py") not in (0, 1)
+    assert played("test_other.py") == 1
+    assert failed_again.main() == failed_again.main(ask=True) == 1
+    assert "-p verdicts test_it.py\n" in capsys.readouterr().out
+    file.write_text("def test_it(): pass\n")
+    assert played("test_it.py") == 0
+    assert failed_again.main(ask=True) == 0
+
+
+def test_who_lost_records_in_a_trial_has_its_verdict() -> None:
+    """All of the module: what a trial finds depends on what the machine does meanwhile.
+
+    Its judge has patience of its own: who was silent for too long is a verdict.
+    """
+    assert "pytest.mark.verdict," in _before_tests(TESTS / "trial" / "test_trial_faults.py")
+
+
+@pytest.mark.parametrize("file", MIXED, ids=lambda file: file.stem)
+def test_mixed_groups_are_verdicts_late_ones_too(file: Path) -> None:
+    """They have no judge: that records are lost shows as ones that do not come."""
+    assert "pytest.mark.verdict(late=True)" in _before_tests(file)
+
+
+def _before_tests(file: Path) -> str:
+    return file.read_text().partition("\ndef ")[0]
 
 
 @pytest.mark.parametrize("target", ["versions", "three", "containers"])
