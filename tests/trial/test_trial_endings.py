@@ -17,7 +17,13 @@ import pytest
 from kafka_coop.testing.cluster import wait_until
 from kafka_coop.testing.trial import crew as crews
 from kafka_coop.testing.trial.crew import Crew
-from kafka_coop.testing.trial.ending import HANGS, NOT_ROLLED_BACK, OUTCOME_UNKNOWN, REASONS
+from kafka_coop.testing.trial.ending import (
+    HANGS,
+    NOT_PLACED,
+    NOT_ROLLED_BACK,
+    OUTCOME_UNKNOWN,
+    REASONS,
+)
 from kafka_coop.testing.trial.faults import Deck, Started
 from kafka_coop.testing.trial.outcome import Plan, Result
 from kafka_coop.testing.trial.run import _endings, _mourn, _torment
@@ -180,6 +186,17 @@ def test_a_transaction_that_can_not_be_rolled_back_ends_its_process() -> None:
     """)
     assert done.returncode == NOT_ROLLED_BACK
     assert "at first" in done.stderr
+    assert "no answer" in done.stderr
+
+
+def test_the_consumers_own_failure_is_counted_by_itself() -> None:
+    """The transaction is settled: what failed is asking for, or going back to, what it left."""
+    done = run_copier("""
+        copier._ready = lambda: None
+        copier._consumer = SimpleNamespace(assignment=list, committed=lambda *_, **__: fails())
+        copier._recover(KafkaException(KafkaError(KafkaError._TIMED_OUT, "at first")))
+    """)
+    assert done.returncode == NOT_PLACED
     assert "no answer" in done.stderr
 
 

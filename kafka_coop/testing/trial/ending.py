@@ -17,11 +17,13 @@ from typing import Final, NoReturn
 OUTCOME_UNKNOWN: Final = 80
 NOT_ROLLED_BACK: Final = 81
 HANGS: Final = 82
+NOT_PLACED: Final = 83
 
 REASONS: Final = {
     OUTCOME_UNKNOWN: "a transaction's outcome could not be learned",
     NOT_ROLLED_BACK: "a transaction failed, and what became of it could not be learned",
     HANGS: "librdkafka hung while it sent offsets (librdkafka#5456)",
+    NOT_PLACED: "after a rollback the committed offsets could not be gone back to",
 }
 """Each in words, by its exit status."""
 

@@ -26,7 +26,13 @@ from prometheus_client import CollectorRegistry
 
 from kafka_coop.consumer import CoopConsumer
 from kafka_coop.testing.trial.copies import value_of
-from kafka_coop.testing.trial.ending import NOT_ROLLED_BACK, OUTCOME_UNKNOWN, end, ends_if_it_hangs
+from kafka_coop.testing.trial.ending import (
+    NOT_PLACED,
+    NOT_ROLLED_BACK,
+    OUTCOME_UNKNOWN,
+    end,
+    ends_if_it_hangs,
+)
 from kafka_coop.testing.trial.journal import Journal, Kind
 from kafka_coop.testing.trial.orders import Orders
 
@@ -251,13 +257,16 @@ class _Copier:
                 self._producer.abort_transaction(_TRANSACTION_SECONDS)
             self._producer = None
             self._ready()
+        except KafkaException as again:
+            # Nothing may be delivered from a position that is in doubt: a new process is sure.
+            end(NOT_ROLLED_BACK, f"{error}, then {again}")
+        try:
             owned = self._consumer.assignment()
             for where in self._consumer.committed(owned, timeout=_TRANSACTION_SECONDS):
                 offset = max(where.offset, 0)  # nothing committed yet: from the first record
                 self._consumer.seek(TopicPartition(where.topic, where.partition, offset))
         except KafkaException as again:
-            # Nothing may be delivered from a position that is in doubt: a new process is sure.
-            end(NOT_ROLLED_BACK, f"{error}, then {again}")
+            end(NOT_PLACED, f"{error}, then {again}")
 
 
 def _commit(producer: Producer) -> None:
