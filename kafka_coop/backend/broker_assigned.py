@@ -26,13 +26,15 @@ from typing import Any, TypeVar
 from confluent_kafka import OFFSET_STORED, KafkaException
 
 from kafka_coop.backend.futures import refused
+from kafka_coop.backend.inquiry import Inquiry
 from kafka_coop.backend.interface import Observer
 from kafka_coop.backend.mailbox import Mailbox, StartsFound
 from kafka_coop.config import ConsumerConfig
-from kafka_coop.errors import RequestFailedError
+from kafka_coop.errors import RequestFailedError, VersionNotSupportedError
 from kafka_coop.fetching.group_fetcher import GroupFetcher
-from kafka_coop.membership.effects import Step
+from kafka_coop.membership.effects import RaiseError, Step
 from kafka_coop.membership.events import StepDone
+from kafka_coop.membership.failures import failure_of_exception
 from kafka_coop.membership.record import RebalanceRecord
 from kafka_coop.membership.steps import GivingUp, gain, lose, revoke
 from kafka_coop.protocol.error_codes import ErrorCode
@@ -73,6 +75,7 @@ class BrokerAssignedBackend:
         self._changed = threading.Condition()
         self._stopped = False
         self._rebalancing: int | None = None
+        self._inquiry = Inquiry(config.connection, self._learned)
         self._worker = threading.Thread(
             target=self._work, name=f"kafka-coop-{config.group_id}", daemon=True
         )
@@ -83,6 +86,8 @@ class BrokerAssignedBackend:
         """See `Backend.start`."""
         self._attend = attend
         self._worker.start()
+        self.mailbox.expecting = True
+        self._inquiry.start()
 
     def subscribe(self, topics: tuple[str, ...], patterns: tuple[str, ...]) -> None:
         """See `Backend.subscribe`. The broker matches patterns, as Google's RE2 reads them."""
@@ -138,11 +143,19 @@ class BrokerAssignedBackend:
 
     def stop(self, timeout: timedelta) -> None:
         """See `Backend.stop`."""
+        self._inquiry.stop(timeout)
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
         if self._worker.is_alive():
             self._worker.join(timeout.total_seconds())
+
+    def _learned(self, why_not: VersionNotSupportedError | None) -> None:
+        """By the inquiry's thread. librdkafka looks on: brokers may be upgraded under it."""
+        if why_not is not None:
+            failure = failure_of_exception(why_not)
+            self.mailbox.put(Step(step_id=0, actions=(RaiseError(failure=failure),)))
+        self.mailbox.expecting = False
 
     # --- rebalances: the polling thread, inside librdkafka -------------------------------------
 

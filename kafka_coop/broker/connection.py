@@ -141,6 +141,11 @@ class Connection:
         """Requests that were sent and not answered."""
         return self._wire.in_flight
 
+    def offers(self, api: int, version: int) -> bool:
+        """Whether the broker knows requests of this API key in this version."""
+        lowest, highest = self._ranges.get(api, (0, -1))
+        return lowest <= version <= highest
+
     async def send(
         self,
         request: Request,

@@ -29,6 +29,7 @@ def test_it_logs_in_and_reads(
         one = member(guarded, login(oidc, "SCRAM-SHA-256", "watched"), unique("g"), **NEXT)
         with members(one):
             until(lambda: len(one.owned) == 2 and bool(one.records), one)
+            until(lambda: not one.consumer._backend.mailbox.expecting, one, what="an answer")
             one.consumer.commit(asynchronous=False)
             said = everything_said(one, caplog)
     assert not one.raised
