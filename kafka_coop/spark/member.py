@@ -38,6 +38,9 @@ _PAUSE, _EAGER_PAUSE = 0.05, 0.002
 has to leave waits for the longer one, besides the batch under way. The consumer itself waits for
 nothing: no record comes, and a commit from Spark's thread would wait as long."""
 
+_HEARING = 0.1
+"""Seconds between two looks at whether the driver wants something while the group is awaited."""
+
 _OFFSETS_TIMEOUT = 10.0
 """Seconds for one question for committed offsets; it is asked again."""
 
@@ -122,18 +125,26 @@ class Member:
         if self._failure is not None:
             raise MembershipError(f"the membership ended: {self._failure}") from self._failure
 
-    def wait_for_assignment(self, patience: timedelta) -> None:
+    def wait_for_assignment(
+        self, patience: timedelta, is_asked: Callable[[], bool] = lambda: False
+    ) -> None:
         """Waits until the group has answered, and what it gave is claimed.
+
+        Args:
+            patience: For how long.
+            is_asked: Whether the driver wants the query to hand over what it holds: nothing more
+                is waited for then.
 
         Raises:
             MembershipError: It did not in time.
         """
+        deadline = time.monotonic() + patience.total_seconds()
         with self.changed:
-            self.changed.wait_for(
-                lambda: self.is_settled or self._failure is not None, patience.total_seconds()
-            )
+            while not self.is_settled and time.monotonic() < deadline and not is_asked():
+                self.raise_failure()
+                self.changed.wait(_HEARING)
             self.raise_failure()
-            if not self.is_settled:
+            if not self.is_settled and not is_asked():
                 raise MembershipError(
                     f"{self._waited_for} in {patience}{self.last_error_in_words}: are the "
                     "brokers in kafka.bootstrap.servers reachable, and does another member hold "

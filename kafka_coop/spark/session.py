@@ -134,8 +134,10 @@ class Session:
         self._refuse_deleted_topics(member)
         if not self._has_been_assigned or self._targets is not None:
             # Later what is held goes on while something new is being taken in.
-            member.wait_for_assignment(self._options.patience)
+            member.wait_for_assignment(self._options.patience, its.is_asked)
             self._has_been_assigned = True
+            if self._drains(member):
+                return start
         refuse_moved_state(member.moved, its, self._options)
         found = self._wait_for_data(member, limited=limited)
         if found is None and self._targets is not None:

@@ -398,6 +398,22 @@ def test_a_run_that_is_drained_does_not_end_before_its_work_is_committed(box: Bo
     assert of_the_group(box) == [5, 5]
 
 
+def test_a_run_is_drained_although_something_is_still_to_be_taken_in(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim that the group does not take, say: the driver asks while it is waited for."""
+    session = box.session()
+    box.produce(5)
+    session.aim_at_what_is_there()
+    end = batch(session, {})
+    rendezvous = Rendezvous(end["id"])
+    monkeypatch.setattr(Member, "is_settled", property(lambda _: rendezvous.ask()))
+    assert session.latest(end, limited=True) == end
+    assert Rendezvous(end["id"]).is_done()
+    rendezvous.clear()
+    assert of_the_group(box) == [5, 5]
+
+
 def test_available_now_ends_where_the_logs_ended(box: Box) -> None:
     session = box.session(maxOffsetsPerTrigger="6")
     box.produce(5)
