@@ -47,8 +47,8 @@ def were_stopped() -> bool:
     stopped = _cached(STOPPED)
     if stopped:
         print(
-            "no second run can tell what these would have found, for they did not come to their end"
-            " (start them again, or remove .pytest_cache):",
+            "no second run can tell what these would have found, as they did not come to their end,"
+            " or are under way (start them again, or remove .pytest_cache):",
             *stopped,
             sep="\n",
         )

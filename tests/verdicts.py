@@ -8,8 +8,9 @@ are runs that did not come to their end: what they would have found nobody knows
 
 from __future__ import annotations
 
+import shlex
 import subprocess
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ UNFINISHED = "verdicts/unfinished"
 _FINAL = ("verdict", "final")
 _OUT_OF_PATIENCE = (TimeoutError, subprocess.TimeoutExpired)
 _NO_BROKER = (LocalKafkaError, ContainerKafkaError)
-_ENDS = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+_STOPPED = (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR)
 
 _told: dict[str, bool] = {}
 
@@ -30,12 +31,23 @@ _told: dict[str, bool] = {}
 def is_final(marker: pytest.Mark, error: BaseException) -> bool:
     """Whether a test's failure stands, whatever a second run says.
 
-    ``verdict(late=True)``: that something did not come in time is a verdict, too.
+    ``verdict(late=True)``: that something did not come in time, or no broker, is a verdict,
+    too. An assertion that failed counts also where its ``finally`` ran out of patience.
     """
-    if isinstance(error, _NO_BROKER):
-        return False  # it says nothing of records
-    late = isinstance(error, _OUT_OF_PATIENCE) or str(error).startswith("Timeout >")
-    return bool(marker.kwargs.get("late")) or not late
+    if marker.kwargs.get("late") or not _may_pass(error):
+        return True
+    return any(isinstance(one, AssertionError) for one in _chain(error))
+
+
+def _may_pass(error: BaseException) -> bool:
+    """A busy machine's lack of patience, or a broker that does not start: nothing was judged."""
+    return isinstance(error, _OUT_OF_PATIENCE + _NO_BROKER) or str(error).startswith("Timeout >")
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -44,7 +56,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     marker = item.get_closest_marker("verdict")
-    judged = call.when == "call"  # nor does a fixture
+    judged = call.when == "call"  # what a fixture finds says nothing of records
     if (
         marker
         and judged
@@ -71,7 +83,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         return
     known = dict.fromkeys(cache.get(KEY, []), True) | _told
     cache.set(KEY, sorted(node for node, final in known.items() if final))
-    if exitstatus in _ENDS:
+    if exitstatus not in _STOPPED and not session.shouldfail:  # by -x
         cache.set(UNFINISHED, sorted({*cache.get(UNFINISHED, [])} - {_run(session.config)}))
 
 
@@ -82,4 +94,4 @@ def _cache(config: pytest.Config) -> pytest.Cache | None:
 
 def _run(config: pytest.Config) -> str:
     """A run is known by its words: the same ones are the same run, repeated."""
-    return " ".join(["pytest", *config.invocation_params.args])
+    return shlex.join(["pytest", *config.invocation_params.args])

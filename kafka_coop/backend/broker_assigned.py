@@ -76,6 +76,7 @@ class BrokerAssignedBackend:
         self._stopped = False
         self._rebalancing: int | None = None
         self._inquiry = Inquiry(config.connection, self._learned)
+        self._inquired = False
         self._worker = threading.Thread(
             target=self._work, name=f"kafka-coop-{config.group_id}", daemon=True
         )
@@ -86,11 +87,12 @@ class BrokerAssignedBackend:
         """See `Backend.start`."""
         self._attend = attend
         self._worker.start()
-        self.mailbox.expecting = True
-        self._inquiry.start()
 
     def subscribe(self, topics: tuple[str, ...], patterns: tuple[str, ...]) -> None:
         """See `Backend.subscribe`. The broker matches patterns, as Google's RE2 reads them."""
+        if not self._inquired:
+            self._inquired = self.mailbox.expecting = True
+            self._inquiry.start()
         with self._lock:
             self._fetcher.subscribe(
                 [*topics, *patterns],
@@ -143,16 +145,21 @@ class BrokerAssignedBackend:
 
     def stop(self, timeout: timedelta) -> None:
         """See `Backend.stop`."""
-        self._inquiry.stop(timeout)
+        deadline = time.monotonic() + timeout.total_seconds()
+        self._inquiry.end()
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
         if self._worker.is_alive():
             self._worker.join(timeout.total_seconds())
+        self._inquiry.join(timedelta(seconds=max(0.0, deadline - time.monotonic())))
 
     def _learned(self, why_not: VersionNotSupportedError | None) -> None:
-        """By the inquiry's thread. librdkafka looks on: brokers may be upgraded under it."""
-        if why_not is not None:
+        """By the inquiry's thread. librdkafka looks on: brokers may be upgraded under it.
+
+        Who has been assigned something is a member, whatever one broker says.
+        """
+        if why_not is not None and not self._steps:
             failure = failure_of_exception(why_not)
             self.mailbox.put(Step(step_id=0, actions=(RaiseError(failure=failure),)))
         self.mailbox.expecting = False
@@ -161,6 +168,7 @@ class BrokerAssignedBackend:
 
     def _assigned(self, added: Partitions) -> None:
         self._steps += 1
+        self._inquiry.end()
         epoch = Generation(self._steps)  # for starts and ownership to match, no more
         self.mailbox.put(StartsFound(generation=epoch, committed=dict.fromkeys(added, _STORED)))
         moved = RebalanceRecord(

@@ -1,15 +1,18 @@
-"""Whether the brokers know KIP-848 at all.
+"""Whether the brokers speak KIP-848 as it was released.
 
-librdkafka 2.16 that is to be a member by it looks for a coordinator for ever where no broker knows
-the protocol: it raises nothing, and its user polls in vain. Versions are told before a login, so
-one short connection shows it. Where brokers know it and have it switched off, librdkafka is
+librdkafka 2.16 that is to be a member by it looks for a coordinator for ever where no broker does:
+it raises nothing, and its user polls in vain. Versions are told before a login, so one short
+connection shows it. Where brokers know the protocol and have it switched off, librdkafka is
 refused, and tells that itself.
+
+It is a courtesy: what keeps it from its answer keeps nobody from anything.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -19,22 +22,31 @@ from kafka_coop.broker.connection import Connection
 from kafka_coop.broker.security import Security
 from kafka_coop.broker.tls import ssl_context
 from kafka_coop.config import ConnectionSettings
-from kafka_coop.errors import ConfigurationError, RequestFailedError, VersionNotSupportedError
+from kafka_coop.errors import (
+    AuthenticationFailedError,
+    RequestFailedError,
+    VersionNotSupportedError,
+)
+
+_log = logging.getLogger(__name__)
 
 _CONSUMER_GROUP_HEARTBEAT: Final = 68
 _VERSION: Final = 1
-"""librdkafka's only one. Kafka 3.7 to 3.9 tell of version 0, an early one."""
-_AGAIN: Final = 1.0
-"""Seconds until all brokers are asked again where none answered."""
+"""librdkafka's only one. Kafka 3.7 to 3.9 tell of version 0, a preview's."""
+
+_AGAIN: Final = timedelta(seconds=1)
+"""Until all brokers are asked again where none answered, at least."""
 
 
 class Inquiry:
     """Asks the bootstrap servers, one after the other, until one answers; in a thread of its own.
 
+    That one stands for all: where brokers are being upgraded, the first may be an old one.
+
     Args:
         settings: How to reach them. The login is left out.
-        answered: Called by that thread with the error to tell the user; None: there is none.
-            Not called where it was stopped before there was an answer.
+        answered: Called by that thread at its end, once: with the error to tell the user; None:
+            there is none, or it could not be learned.
     """
 
     def __init__(
@@ -44,54 +56,64 @@ class Inquiry:
     ) -> None:
         self._settings = settings
         self._answered = answered
+        self._ended = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop = asyncio.Event()
+        self._end = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="kafka-coop-inquiry", daemon=True)
 
     def start(self) -> None:
         """Begins to ask. Once."""
-        self._loop = asyncio.new_event_loop()
         self._thread.start()
 
-    def stop(self, timeout: timedelta) -> None:
-        """Gives up, and waits for the thread's end. A second call does nothing."""
-        if self._loop is None:
-            return
-        with contextlib.suppress(RuntimeError):  # it has just ended by itself
-            self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(timeout.total_seconds())
+    def end(self) -> None:
+        """Nobody wants the answer any more. Any thread, any number of times."""
+        self._ended = True
+        if (loop := self._loop) is not None:
+            with contextlib.suppress(RuntimeError):  # it has just ended by itself
+                loop.call_soon_threadsafe(self._end.set)
+
+    def join(self, timeout: timedelta) -> None:
+        """Waits until the thread has ended, if it was started."""
+        if self._thread.is_alive():
+            self._thread.join(timeout.total_seconds())
 
     def _run(self) -> None:
-        assert self._loop is not None
+        why_not = None
         try:
-            self._loop.run_until_complete(self._until_stopped())
-        finally:
-            self._loop.close()
+            why_not = asyncio.run(self._until_ended())
+        except Exception as error:  # noqa: BLE001  # whatever it is: nothing may depend on it
+            _log.debug("whether the brokers know KIP-848 could not be learned: %s", error)
+        self._answered(why_not)
 
-    async def _until_stopped(self) -> None:
+    async def _until_ended(self) -> VersionNotSupportedError | None:
+        self._loop = asyncio.get_running_loop()
+        if self._ended:  # before there was a loop to tell
+            return None
         asking = asyncio.create_task(self._ask())
-        stopped = asyncio.create_task(self._stop.wait())
-        await asyncio.wait({asking, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        if not asking.done():
-            asking.cancel()
-            await asyncio.wait({asking})
-            return
-        self._answered(asking.result())
+        ended = asyncio.create_task(self._end.wait())
+        await asyncio.wait({asking, ended}, return_when=asyncio.FIRST_COMPLETED)
+        ended.cancel()
+        if asking.done():
+            return asking.result()
+        asking.cancel()
+        await asyncio.wait({asking})
+        return None
 
     async def _ask(self) -> VersionNotSupportedError | None:
-        try:
-            tls = None if self._settings.tls is None else ssl_context(self._settings.tls)
-        except ConfigurationError:
-            return None  # librdkafka reads the same files, and tells of them
+        tls = None if self._settings.tls is None else ssl_context(self._settings.tls)
         security = Security(tls=tls, login=None)
         while True:
             for host, port in self._settings.bootstrap:
                 try:
                     return await _asked(host, port, self._settings, security)
+                except AuthenticationFailedError:
+                    # It would be so again. librdkafka, with another TLS than Python's, may well
+                    # be let in; if not, it says so.
+                    return None
                 except RequestFailedError:
                     continue  # librdkafka tells of those
-            await asyncio.sleep(_AGAIN)
+            pause = max(_AGAIN, self._settings.reconnect_backoff_max)
+            await asyncio.sleep(pause.total_seconds())
 
 
 async def _asked(
@@ -104,6 +126,6 @@ async def _asked(
     if knows:
         return None
     return VersionNotSupportedError(
-        f"group.protocol=consumer: the broker {host}:{port} does not know KIP-848: it takes Apache "
-        "Kafka 4.0 or newer. Upgrade it, or set group.protocol=classic, the default"
+        f"group.protocol=consumer: the broker {host}:{port} does not speak KIP-848, which came "
+        "with Apache Kafka 4.0: upgrade it, or set group.protocol=classic, the default"
     )

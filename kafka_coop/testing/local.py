@@ -109,8 +109,8 @@ class LocalKafka(StartedKafka):
         self._start_timeout = start_timeout
         self._folder = scratch_folder("kafka-coop-")
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
-        self._pact = DeathPact(self._folder)
         ports, give_back = hold_ports(brokers * PORTS_OF_A_BROKER)
+        self._pact = DeathPact(self._folder)
         self._destroy = weakref.finalize(
             self, _destroy, self._processes, self._pact, give_back, os.getpid()
         )

@@ -407,9 +407,16 @@ def test_a_run_is_drained_although_something_is_still_to_be_taken_in(
     session.aim_at_what_is_there()
     end = batch(session, {})
     rendezvous = Rendezvous(end["id"])
-    monkeypatch.setattr(Member, "is_settled", property(lambda _: rendezvous.ask()))
+    wait = Member.wait_for_assignment
+
+    def asked_meanwhile(member: Member, *given: Any) -> None:
+        rendezvous.ask()
+        wait(member, *given)
+
+    monkeypatch.setattr(Member, "is_settled", False)
+    monkeypatch.setattr(Member, "wait_for_assignment", asked_meanwhile)
     assert session.latest(end, limited=True) == end
-    assert Rendezvous(end["id"]).is_done()
+    assert rendezvous.is_done()
     rendezvous.clear()
     assert of_the_group(box) == [5, 5]
 

@@ -200,6 +200,16 @@ def test_the_consumers_own_failure_is_counted_by_itself() -> None:
     assert "no answer" in done.stderr
 
 
+def test_an_offset_that_is_not_told_is_not_taken_for_none() -> None:
+    done = run_copier("""
+        copier._ready = lambda: None
+        where = SimpleNamespace(topic="t", partition=0, offset=-1001, error=KafkaError(14))
+        copier._consumer = SimpleNamespace(assignment=list, committed=lambda *_, **__: [where])
+        copier._recover(KafkaException(KafkaError(KafkaError._TIMED_OUT, "at first")))
+    """)
+    assert done.returncode == NOT_PLACED
+
+
 def test_what_else_goes_wrong_is_an_exception() -> None:
     done = run_copier("""
         copier._ready = lambda: [][0]

@@ -25,7 +25,7 @@ from kafka_coop.testing.trial.run import SAFE, run
 pytestmark = [
     pytest.mark.kafka,
     pytest.mark.alone,
-    pytest.mark.verdict,
+    pytest.mark.verdict(late=True),
     pytest.mark.timeout(900),
     pytest.mark.xdist_group("trial"),
 ]

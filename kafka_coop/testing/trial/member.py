@@ -258,15 +258,25 @@ class _Copier:
             self._producer = None
             self._ready()
         except KafkaException as again:
-            # Nothing may be delivered from a position that is in doubt: a new process is sure.
             end(NOT_ROLLED_BACK, f"{error}, then {again}")
         try:
-            owned = self._consumer.assignment()
-            for where in self._consumer.committed(owned, timeout=_TRANSACTION_SECONDS):
-                offset = max(where.offset, 0)  # nothing committed yet: from the first record
-                self._consumer.seek(TopicPartition(where.topic, where.partition, offset))
+            self._go_back()
         except KafkaException as again:
+            # Nothing may be delivered from a position that is in doubt: a new process is sure.
             end(NOT_PLACED, f"{error}, then {again}")
+
+    def _go_back(self) -> None:
+        """To the committed offsets.
+
+        Raises:
+            KafkaException: They can't be had.
+        """
+        owned = self._consumer.assignment()
+        for where in self._consumer.committed(owned, timeout=_TRANSACTION_SECONDS):
+            if where.error is not None:
+                raise KafkaException(where.error)
+            offset = max(where.offset, 0)  # nothing committed yet: from the first record
+            self._consumer.seek(TopicPartition(where.topic, where.partition, offset))
 
 
 def _commit(producer: Producer) -> None:
