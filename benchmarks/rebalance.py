@@ -234,10 +234,12 @@ class Group:
 
     def stop(self) -> None:
         for process in self.processes:
-            if process.stdin is not None:
-                process.stdin.close()
+            # In this order: who ends with its input has no handler any more for a signal that comes
+            # then, and would die of it.
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
+            if process.stdin is not None:
+                process.stdin.close()
         for process in self.processes:
             try:
                 process.wait(20)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import signal
 import threading
@@ -81,11 +82,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Leaves the group."""
         if self._session is not None:
             self._session.close()
+            atexit.unregister(self._session.close)
 
     def _in_session(self) -> Session:
         if self._session is None:
             _stop_on_sigterm()
             self._session = Session(self._options)
+            # ``query.stop()`` closes the connection, at which `stop` is called, and sends SIGTERM,
+            # which may come when that has just begun, and ends it: the group would wait for the
+            # session's end.
+            atexit.register(self._session.close)
         return self._session
 
 

@@ -8,6 +8,9 @@ import json
 import logging
 import multiprocessing
 import socket
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 import urllib.error
@@ -1441,6 +1444,33 @@ def test_a_reader_tells_once_from_batch_after_batch(
     assert len(reader.partitions(start, once)) == 2
     reader.commit(once)
     reader.stop()
+
+
+def test_a_reader_that_is_stopped_twice_at_once_leaves(box: Box) -> None:
+    """Spark closes the connection and sends SIGTERM: the one cuts short what the other began."""
+    script = f"""
+        import os, signal
+        from kafka_coop.spark.options import stream_options
+        from kafka_coop.spark.session import Session
+        from kafka_coop.spark.stream import StreamReader
+
+        close = Session.close
+
+        def cut_short(session):
+            Session.close = close
+            os.kill(os.getpid(), signal.SIGTERM)
+            close(session)
+
+        reader = StreamReader(stream_options({box.given!r}))
+        reader.latestOffset({{}}, reader.getDefaultReadLimit())
+        Session.close = cut_short
+        reader.stop()
+    """
+    box.produce(1)
+    box.embedded.track_requests()
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    assert subprocess.run(command, check=False, timeout=60).returncode == 0
+    assert [r for r in box.embedded.requests() if r.api == "LeaveGroup"]
 
 
 def test_a_reader_without_limits_reads_all(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
