@@ -16,6 +16,7 @@ import logging
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 from kafka_coop.broker.connection import Connection
@@ -57,8 +58,7 @@ class Inquiry:
         self._settings = settings
         self._answered = answered
         self._ended = False
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._end = asyncio.Event()
+        self._cancel: Callable[[], object] | None = None
         self._thread = threading.Thread(target=self._run, name="kafka-coop-inquiry", daemon=True)
 
     def start(self) -> None:
@@ -68,9 +68,9 @@ class Inquiry:
     def end(self) -> None:
         """Nobody wants the answer any more. Any thread, any number of times."""
         self._ended = True
-        if (loop := self._loop) is not None:
+        if (cancel := self._cancel) is not None:
             with contextlib.suppress(RuntimeError):  # it has just ended by itself
-                loop.call_soon_threadsafe(self._end.set)
+                cancel()
 
     def join(self, timeout: timedelta) -> None:
         """Waits until the thread has ended, if it was started."""
@@ -81,23 +81,19 @@ class Inquiry:
         why_not = None
         try:
             why_not = asyncio.run(self._until_ended())
+        except asyncio.CancelledError:
+            pass  # nobody wants to know
         except Exception as error:  # noqa: BLE001  # whatever it is: nothing may depend on it
             _log.debug("whether the brokers know KIP-848 could not be learned: %s", error)
         self._answered(why_not)
 
     async def _until_ended(self) -> VersionNotSupportedError | None:
-        self._loop = asyncio.get_running_loop()
-        if self._ended:  # before there was a loop to tell
+        task = asyncio.current_task()
+        assert task is not None, "asyncio.run made one"
+        self._cancel = partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel)
+        if self._ended:  # before there was anything to cancel
             return None
-        asking = asyncio.create_task(self._ask())
-        ended = asyncio.create_task(self._end.wait())
-        await asyncio.wait({asking, ended}, return_when=asyncio.FIRST_COMPLETED)
-        ended.cancel()
-        if asking.done():
-            return asking.result()
-        asking.cancel()
-        await asyncio.wait({asking})
-        return None
+        return await self._ask()
 
     async def _ask(self) -> VersionNotSupportedError | None:
         tls = None if self._settings.tls is None else ssl_context(self._settings.tls)

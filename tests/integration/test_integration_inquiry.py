@@ -48,12 +48,17 @@ def test_who_would_look_on_for_ever_is_told_why(
 CONFIG = {"group.id": "g", "group.protocol": "consumer", "log_level": 0}
 
 
+@pytest.fixture
+def _nobody_joins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As among brokers of which none speaks it."""
+    monkeypatch.setattr(GroupFetcher, "subscribe", lambda *_, **__: None)
+
+
+@pytest.mark.usefixtures("_nobody_joins")
 def test_who_polls_for_ever_is_told_too(
     embedded: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a broker that does not speak it, among no others: nobody becomes a member."""
     monkeypatch.setattr("kafka_coop.backend.inquiry._CONSUMER_GROUP_HEARTBEAT", 9999)
-    monkeypatch.setattr(GroupFetcher, "subscribe", lambda *_, **__: None)
     with CoopConsumer({"bootstrap.servers": embedded.bootstrap_servers, **CONFIG}) as consumer:
         consumer.subscribe(["t"])
         with pytest.raises(Exception, match="does not speak KIP-848"):
@@ -90,6 +95,7 @@ def test_who_is_a_member_asks_no_more(
     assert not one.raised
 
 
+@pytest.mark.usefixtures("_nobody_joins")
 @pytest.mark.parametrize(
     "error", [AuthenticationFailedError("no"), RuntimeError("can't start new thread")]
 )
@@ -100,16 +106,14 @@ def test_what_can_not_be_learned_keeps_nobody_up(
         raise error
 
     monkeypatch.setattr("kafka_coop.backend.inquiry._asked", fails)
-    monkeypatch.setattr(GroupFetcher, "subscribe", lambda *_, **__: None)
     with CoopConsumer({"bootstrap.servers": embedded.bootstrap_servers, **CONFIG}) as consumer:
         consumer.subscribe(["t"])
         until(lambda: not consumer._backend.mailbox.expecting)
         assert consumer.poll(0) is None
 
 
-def test_it_is_asked_until_there_is_an_answer(
-    embedded: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("_nobody_joins")
+def test_it_is_asked_until_there_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """By each of the servers in turn, and again."""
     asked: list[int] = []
 
@@ -121,7 +125,6 @@ def test_it_is_asked_until_there_is_an_answer(
 
     monkeypatch.setattr("kafka_coop.backend.inquiry._asked", late)
     monkeypatch.setattr("kafka_coop.backend.inquiry._AGAIN", timedelta(0))
-    monkeypatch.setattr(GroupFetcher, "subscribe", lambda *_, **__: None)
     servers = {"bootstrap.servers": "127.0.0.1:1,127.0.0.1:2", "reconnect.backoff.max.ms": 1}
     with CoopConsumer({**servers, "reconnect.backoff.ms": 1, **CONFIG}) as consumer:
         consumer.subscribe(["t"])
