@@ -136,6 +136,9 @@ def test_a_killed_member_is_missed_and_its_work_done_again(cluster: Cluster) -> 
         assert not survivor.calls("lost")
         taken = {pair for call in survivor.calls("revoked") for pair in call}
         assert taken <= {*theirs}  # its own were not disturbed by the crash
+        if isinstance(cluster, EmbeddedKafka):
+            # Where a round outlasts its on_revoke, the mock refuses what Kafka takes there.
+            survivor.consumer.commit(asynchronous=False)
         with child(cluster, group, topic) as restarted:
             until(lambda: len(restarted.owned) == 2, survivor)
             publish(cluster, topic, 1, 0, 1, 2, 3)
