@@ -129,11 +129,24 @@ def test_the_active_controller_is_killed_and_nothing_else(three: LocalKafka) -> 
 
 
 def _coordinated_by(kafka: LocalKafka, brokers: Sequence[int]) -> str:
-    """A group of which one of these is the coordinator."""
-    offsets = kafka.admin().list_topics("__consumer_offsets", timeout=30)
-    partitions = offsets.topics["__consumer_offsets"].partitions
+    """A group of which one of these is the coordinator.
+
+    After other tests' faults one broker alone may lead all that there is: whoever is preferred
+    leads again first.
+    """
+    admin = kafka.admin()
+    leaders: list[int] = []
+
+    def one_of_these_leads() -> bool:
+        admin.elect_leaders(ElectionType.PREFERRED).result(30)
+        offsets = admin.list_topics("__consumer_offsets", timeout=30)
+        partitions = offsets.topics["__consumer_offsets"].partitions
+        leaders[:] = [partitions[p].leader for p in sorted(partitions)]
+        return not {*brokers}.isdisjoint(leaders)
+
+    wait_until(one_of_these_leads, f"none of the brokers {brokers} is a coordinator")
     names = (unique("g") for _ in itertools.count())
-    return next(n for n in names if partitions[place_of(n, len(partitions))].leader in brokers)
+    return next(n for n in names if leaders[place_of(n, len(leaders))] in brokers)
 
 
 def _grown(kafka: LocalKafka, wanted: NewPartitions) -> bool:
