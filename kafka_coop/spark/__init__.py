@@ -9,9 +9,10 @@
 The modules, from pure to Spark's own:
 
 errors.py offsets.py admission.py option_values.py kafka_keys.py options.py  decisions and values
-holdings.py loss.py refusals.py
+holdings.py loss.py refusals.py placement.py
 rendezvous.py starting.py latency.py member.py replay.py available_now.py    the reader's process
 session.py
+tickets.py                                                                   both ends of one
 schema.py records.py reading.py                                              tasks
 stream.py batch.py sink.py source.py                                         Spark's classes
 progress.py draining.py listening.py                                         the driver's Python
@@ -46,14 +47,16 @@ def register(spark: SparkSession, *, registry: CollectorRegistry | None = None) 
     """
     require_extra()
     from kafka_coop.spark.listening import GroupListener  # noqa: PLC0415  # the same
-    from kafka_coop.spark.source import KafkaCoopSource  # noqa: PLC0415  # needs the extra
+    from kafka_coop.spark.source import KafkaCoopSource, NearSource  # noqa: PLC0415  # needs the extra
 
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
+    is_remote = type(spark).__module__.startswith("pyspark.sql.connect")
+    if is_remote:
         logging.getLogger("kafka_coop.spark").warning(
             "a Spark Connect session: drain() works, and queries that keep state are refused when "
             "their partitions move, only where this code runs on the server's own host"
         )
-    spark.dataSource.register(KafkaCoopSource)
+    is_near = not is_remote and str(spark.sparkContext.master).startswith("local")
+    spark.dataSource.register(NearSource if is_near else KafkaCoopSource)
     spark.streams.addListener(GroupListener(registry))
 
 

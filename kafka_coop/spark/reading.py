@@ -29,6 +29,7 @@ from kafka_coop.spark.offsets import Range
 from kafka_coop.spark.options import ReadOptions
 from kafka_coop.spark.records import record_batches
 from kafka_coop.spark.schema import arrow_schema
+from kafka_coop.spark.tickets import Ticket, TicketOffice
 from kafka_coop.spark.worker import spare_collections
 from kafka_coop.types import TopicPartition
 
@@ -79,18 +80,41 @@ class RangeTask(InputPartition):
     """One task's part of a batch.
 
     Args:
-        parts: What to read.
+        parts: What to read, where that is decided when the batch is planned.
+        ticket: Else: what to read is told to the task that has it, where it runs.
     """
 
-    def __init__(self, *parts: Part) -> None:
-        super().__init__(parts)
-        self.parts = parts
+    def __init__(self, *parts: Part, ticket: Ticket | None = None) -> None:
+        super().__init__(parts or ticket)
+        self._parts = parts
+        self._ticket = ticket
+
+    def parts(self) -> tuple[Part, ...]:
+        """What to read.
+
+        Raises:
+            MembershipError: Nobody tells.
+        """
+        return self._parts if self._ticket is None else self._ticket.redeem()
 
 
-def tasks_of(ranges: Mapping[TopicPartition, Range], options: ReadOptions) -> list[RangeTask]:
-    """The tasks of a batch that reads these ranges."""
+def tasks_of(
+    ranges: Mapping[TopicPartition, Range],
+    options: ReadOptions,
+    office: TicketOffice | None = None,
+) -> list[RangeTask]:
+    """The tasks of a batch that reads these ranges.
+
+    Args:
+        ranges: What it reads.
+        options: The source's.
+        office: Where the tasks' workers learn what to read; None: that is decided here.
+    """
     parts = split(ranges, min_tasks=options.min_tasks, max_records=options.max_records)
-    return [RangeTask(*some) for some in gather(parts, options.max_tasks)]
+    portions = gather(parts, options.max_tasks)
+    if office is None or len(portions) == 1:
+        return [RangeTask(*portion) for portion in portions]
+    return [RangeTask(ticket=ticket) for ticket in office.issue(portions)]
 
 
 def read_task(options: ReadOptions, task: RangeTask) -> Iterator[pa.RecordBatch]:
@@ -98,11 +122,12 @@ def read_task(options: ReadOptions, task: RangeTask) -> Iterator[pa.RecordBatch]
 
     Raises:
         DataLossError: A part of it is gone, and ``failOnDataLoss`` is true.
-        MembershipError: Nothing came within ``kafkaConsumer.pollTimeoutMs``.
+        MembershipError: Nothing came within ``kafkaConsumer.pollTimeoutMs``, or nobody tells what
+            the task is to read.
         KafkaException: The brokers refuse.
     """
     schema = arrow_schema(headers=options.headers)
-    portions = _portions(task.parts)
+    portions = _portions(task.parts())
     for ranges, following in zip_longest(portions, portions[1:]):
         fetcher = _take(options, ranges)
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import stat
 import tempfile
 from pathlib import Path
@@ -40,6 +41,7 @@ class Rendezvous:
         self._stateful = folder / f"{id}.stateful"
         self._aggregating = folder / f"{id}.aggregating"
         self._in_competition = folder / f"{id}.in-competition"
+        self._id = id
 
     def ask(self) -> None:
         """Driver: asks the reader to drain."""
@@ -82,6 +84,17 @@ class Rendezvous:
     def is_in_competition(self) -> bool:
         """Reader: whether that is known."""
         return self._in_competition.exists()
+
+    def socket(self) -> Path:
+        """Reader: where its tasks may ask it.
+
+        Another name for each run, so that no task of an earlier one asks this one. What a run has
+        left that was killed is removed.
+        """
+        self._make_folder()
+        for earlier in self._folder.glob(f"{self._id}-*.tickets"):
+            earlier.unlink(missing_ok=True)
+        return self._folder / f"{self._id}-{secrets.token_hex(4)}.tickets"
 
     def begin(self) -> None:
         """A reader that starts: what an earlier run was asked for is void.

@@ -49,6 +49,7 @@ from kafka_coop.spark.starting import (
     wanted_partitions,
     wanted_topics,
 )
+from kafka_coop.spark.tickets import TicketOffice, open_office
 from kafka_coop.types import TopicPartition
 
 _LOG = logging.getLogger("kafka_coop.spark")
@@ -67,13 +68,16 @@ class Session:
 
     Args:
         options: The source's.
+        near: Whether the tasks run on this host.
 
     Raises:
         OptionError: librdkafka does not take a property.
     """
 
-    def __init__(self, options: StreamOptions) -> None:
+    def __init__(self, options: StreamOptions, *, near: bool = False) -> None:
         self._options = options
+        self._near = near
+        self._office: TicketOffice | None = None
         self._fetching = parse(options.kafka).fetcher
         self._logs = logs_of(options)
         self._member: Member | None = None
@@ -173,7 +177,7 @@ class Session:
         if not known:
             ranges = replay(member, planned, end, self._options, self._logs)
             self._refuse_loss(ranges)
-        return tasks_of(ranges, self._options)
+        return tasks_of(ranges, self._options, self._office)
 
     def report(self) -> dict[str, Any] | None:
         """For ``progress.sources[].latestOffset``: the logs' ends, and the membership."""
@@ -207,6 +211,9 @@ class Session:
         if self._stop_serving is not None:  # first: whoever comes next may want the port at once
             self._stop_serving()
             self._stop_serving = None
+        if self._office is not None:
+            self._office.close()
+            self._office = None
         if self._member is not None:
             self._member.close()
 
@@ -238,6 +245,8 @@ class Session:
         refuse_taken_state(self._taken, its, options)
         if options.metrics_port is not None:
             self._stop_serving = serve_metrics(options.metrics_port)
+        if self._near:
+            self._office = open_office(its.socket())
         self._member = Member(
             options,
             holdings,

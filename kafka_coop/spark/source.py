@@ -5,7 +5,7 @@ Spark makes an instance in a process of its own for each plan; nothing here conn
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -25,7 +25,14 @@ from kafka_coop.spark.stream import StreamReader
 
 
 class KafkaCoopSource(DataSource):
-    """``format("kafka_coop")``; docs/SPARK.md has the options."""
+    """``format("kafka_coop")``; docs/SPARK.md has the options.
+
+    Attributes:
+        near: Whether the tasks run on the driver's host: no process but the one that registers the
+            source is told.
+    """
+
+    near: ClassVar[bool] = False
 
     @classmethod
     def name(cls) -> str:
@@ -45,7 +52,7 @@ class KafkaCoopSource(DataSource):
         """
         options = stream_options(_plain(self.options))
         require_own_schema(schema, headers=options.headers)
-        return StreamReader(options)
+        return StreamReader(options, near=self.near)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of ``spark.read``.
@@ -78,6 +85,12 @@ class KafkaCoopSource(DataSource):
         """
         _refuse_overwrite(overwrite, "outputMode", "complete", _APPEND_STREAM)
         return StreamSink(sink_options(_plain(self.options)), schema)
+
+
+class NearSource(KafkaCoopSource):
+    """In a Spark whose executors are on the driver's host."""
+
+    near = True
 
 
 _APPEND: Final = 'set .mode("append")'

@@ -32,14 +32,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     Args:
         options: The source's.
+        near: Whether the tasks run on the driver's host.
     """
 
-    def __init__(self, options: StreamOptions) -> None:
+    def __init__(self, options: StreamOptions, *, near: bool = False) -> None:
         self._options = options
+        self._near = near
         self._session: Session | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_session": None}
+        return {"_options": self._options, "_near": self._near, "_session": None}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """For Spark's plan; the limits are applied by `latestOffset`."""
@@ -87,7 +89,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _in_session(self) -> Session:
         if self._session is None:
             _stop_on_sigterm()
-            self._session = Session(self._options)
+            self._session = Session(self._options, near=self._near)
             # ``query.stop()`` closes the connection, at which `stop` is called, and sends SIGTERM,
             # which may come when that has just begun, and ends it: the group would wait for the
             # session's end.

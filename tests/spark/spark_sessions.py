@@ -115,7 +115,7 @@ def ranges(offset: Offset) -> dict[int, Range]:
 
 
 def tasks(session: Session, start: Offset, end: Offset) -> dict[int, Range]:
-    return {of.partition: span for task in session.tasks(start, end) for of, span in task.parts}
+    return {of.partition: span for task in session.tasks(start, end) for of, span in task.parts()}
 
 
 def plain_settings(box: Box) -> dict[str, Any]:

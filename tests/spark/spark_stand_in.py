@@ -26,6 +26,8 @@ from unittest.mock import patch
 from spark_rereads import Batch, End, HandOver, Loss, Record, Run
 
 import kafka_coop.spark.session
+from kafka_coop.spark.admission import Part
+from kafka_coop.spark.errors import MembershipError
 from kafka_coop.spark.member import Member
 from kafka_coop.spark.options import StreamOptions, stream_options
 from kafka_coop.spark.reading import RangeTask, read_task
@@ -96,7 +98,7 @@ def serve(
             while True:
                 name, args = pipe.recv()
                 try:
-                    session = session or Session(stream_options(options))
+                    session = session or Session(stream_options(options), near=True)
                     result = getattr(session, name)(
                         *args, **({"limited": True} if name == "latest" else {})
                     )
@@ -377,7 +379,7 @@ class Query:
         asked = now()
         tasks: list[RangeTask] = self._call("tasks", start, end)
         again: list[RangeTask] = self._call("tasks", start, end)  # for the query's other branch
-        if [task.parts for task in again] != [task.parts for task in tasks]:
+        if self._parts(again) != self._parts(tasks):
             self.failure = f"branches of one batch read {tasks} and {again}"
             raise QueryDiedError
         asked, planned = when or (asked, now())
@@ -396,7 +398,17 @@ class Query:
         log.committed += 1
         self._reach("batch committed")
 
+    def _parts(self, tasks: Iterable[RangeTask]) -> list[Part]:
+        try:
+            return sorted(part for task in tasks for part in task.parts())
+        except MembershipError:
+            self._reader.join(1)
+            if self._reader.is_alive():
+                raise
+            raise QueryDiedError from None  # nobody tells what a task reads
+
     def _read(self, task: RangeTask) -> Iterator[Record]:
+        self._parts([task])
         columns = ("topic", "partition", "offset")
         for batch in read_task(self._options, task):
             yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)

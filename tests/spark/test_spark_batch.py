@@ -34,7 +34,7 @@ def planned(kafka: EmbeddedKafka | KafkaCluster, **options: str) -> Spans:
     spans: Spans = {}
     for task in reader(kafka, **options).partitions():
         assert isinstance(task, RangeTask)
-        for of, span in task.parts:
+        for of, span in task.parts():
             spans.setdefault(of, []).append((span.start, span.stop))
     return spans
 
@@ -159,7 +159,7 @@ def test_a_streams_batches_are_divided_likewise(embedded: EmbeddedKafka) -> None
     session = Session(stream_options(given))
     try:
         tasks = session.tasks({}, session.latest({}, limited=True))
-        found = [(of.partition, *span) for task in tasks for of, span in task.parts]
+        found = [(of.partition, *span) for task in tasks for of, span in task.parts()]
     finally:
         session.close()
     assert found == [(0, 0, 3), (0, 3, 6), (0, 6, 8), (0, 8, 10), (1, 0, 2)]

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyspark
 import pytest
@@ -138,14 +139,11 @@ class Driver:
         self._process.wait(60)
 
 
-@pytest.mark.verdict
-def test_executors_of_a_cluster_read_all_there_is(master: str, kafka: KafkaCluster) -> None:
-    topic = Topic(kafka)
-    topic.produce(400)
-    script = str(_HERE / "spark_cluster_job.py")
+def run(script: str, *arguments: str) -> Any:
+    """A driver of its own: what it prints last."""
     with first_in_line():
         done = subprocess.run(
-            [sys.executable, script, master, topic.servers, topic.name],
+            [sys.executable, str(_HERE / script), *arguments],
             check=False,
             capture_output=True,
             text=True,
@@ -153,9 +151,24 @@ def test_executors_of_a_cluster_read_all_there_is(master: str, kafka: KafkaClust
             timeout=400,
         )
     assert done.returncode == 0, done.stderr[-3000:]
-    result = json.loads(done.stdout.splitlines()[-1])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.verdict
+def test_executors_of_a_cluster_read_all_there_is(master: str, kafka: KafkaCluster) -> None:
+    topic = Topic(kafka)
+    topic.produce(400)
+    result = run("spark_cluster_job.py", master, topic.servers, topic.name)
     produced = sorted(map(list, topic.records))
     assert result == {"streamed": produced, "batched": produced, "executors": 2}
+
+
+@pytest.mark.verdict
+def test_tasks_that_are_tried_again_read_the_same(kafka: KafkaCluster) -> None:
+    """What a task reads is decided where it first runs. The one core more has it run elsewhere."""
+    topic = Topic(kafka)
+    topic.produce(400)
+    assert run("spark_retries.py", topic.servers, topic.name) == sorted(map(list, topic.records))
 
 
 @pytest.mark.verdict
