@@ -47,13 +47,13 @@ _AHEAD: Final = 20_000
 _DEFAULTS: Final = {
     "queued.max.messages.kbytes": "16384",
     "queued.min.messages": str(_AHEAD),
-    "fetch.message.max.bytes": "4194304",
 }
 """Unless the user says otherwise. How far librdkafka reads ahead, in messages and in bytes, also
 beyond a range's end: lost where another worker gets the partition's next range, and workers get
 them as it comes. 20,000 suffice: what they hold takes longer to process than to fetch, and twice as
-many were slower, as less of it is in the processor's caches. Four megabytes an answer, where
-Kafka's default is one: fewer requests for the same records."""
+many were slower, as less of it is in the processor's caches. An answer has Kafka's default of one
+megabyte of a partition. Four save requests, but nothing of an answer is read before all of it is
+there, and with a query's first batch that cost more."""
 
 _OF_MANY: Final = {
     **_DEFAULTS,
