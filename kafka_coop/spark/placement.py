@@ -19,9 +19,10 @@ from typing import Final
 from kafka_coop.spark.admission import Part
 from kafka_coop.types import TopicPartition
 
-_KEPT: Final = 100
-"""Batches that are remembered. Spark runs one at a time; a frame of an older one may live on in the
-user's code (``foreachBatch``) and be computed again."""
+_KEPT: Final = 50_000
+"""Portions that are remembered, of the last batches. Spark runs one batch at a time, of which each
+branch of the query has a plan; a frame of an older one may live on in the user's code
+(``foreachBatch``) and be computed again."""
 
 Portion = Sequence[Part]
 """What one task reads."""
@@ -33,13 +34,17 @@ class ForgottenError(LookupError):
 
 @dataclass(slots=True)
 class _Batch:
+    tasks: int
     free: dict[int, Portion]  # by number: as they were planned
     given: dict[int, Portion] = field(default_factory=dict)  # by task
 
 
 @dataclass(frozen=True, slots=True)
 class _Stand:
-    """How far, and by whom, a partition is read; the batch says how new that is."""
+    """How far, and for whom, a partition was given out; the batch says how new that is.
+
+    Where a task failed, or its consumer was not kept, it is wrong, which costs no more than speed.
+    """
 
     batch: int
     offset: int
@@ -53,6 +58,7 @@ class Placement:
         self._batches: OrderedDict[int, _Batch] = OrderedDict()
         self._stands: dict[TopicPartition, _Stand] = {}
         self._planned = 0
+        self._kept = 0
 
     def plan(self, portions: Sequence[Portion]) -> int:
         """A batch, or what one branch of the query reads of it: a task for each portion.
@@ -61,9 +67,10 @@ class Placement:
             Its number, for `give`.
         """
         self._planned += 1
-        self._batches[self._planned] = _Batch(dict(enumerate(portions)))
-        while len(self._batches) > _KEPT:
-            self._batches.popitem(last=False)
+        self._batches[self._planned] = _Batch(len(portions), dict(enumerate(portions)))
+        self._kept += len(portions)
+        while self._kept > _KEPT and len(self._batches) > 1:
+            self._kept -= self._batches.popitem(last=False)[1].tasks
         return self._planned
 
     def give(self, batch: int, task: int, worker: str) -> Portion:
@@ -80,9 +87,9 @@ class Placement:
         its = self._batches.get(batch)
         if its is None:
             raise ForgottenError(f"batch {batch} of {self._planned} that were planned")
+        if task not in range(its.tasks):
+            raise ForgottenError(f"task {task} of {its.tasks}")
         if task not in its.given:
-            if not its.free:
-                raise ForgottenError(f"task {task} of {len(its.given)}")
             chosen = max(its.free, key=lambda n: (*self._worth(its.free[n], worker), -n))
             its.given[task] = its.free.pop(chosen)
             self._note(batch, its.given[task], worker)

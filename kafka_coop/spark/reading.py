@@ -49,8 +49,8 @@ _DEFAULTS: Final = {
     "queued.min.messages": str(_AHEAD),
 }
 """Unless the user says otherwise. How far librdkafka reads ahead, in messages and in bytes, also
-beyond a range's end: lost where another worker gets the partition's next range, and workers get
-them as it comes. 20,000 suffice: what they hold takes longer to process than to fetch, and twice as
+beyond a range's end: lost where another worker gets the partition's next range, as it comes on a
+cluster. 20,000 suffice: what they hold takes longer to process than to fetch, and twice as
 many were slower, as less of it is in the processor's caches. An answer has Kafka's default of one
 megabyte of a partition. Four save requests, but nothing of an answer is read before all of it is
 there, and with a query's first batch that cost more."""
@@ -63,6 +63,9 @@ _OF_MANY: Final = {
 """Those of the consumer that reads short ranges of many partitions. An answer has so much of each;
 with more, most of it would lie beyond the ranges. While the broker has an answer wait for records
 of the last task's partitions, it is asked for no others."""
+
+_CHOICE: Final = 200
+"""A batch of more tasks has them planned: each looks at all ranges that nobody has yet."""
 
 _NO_TOPIC: Final = frozenset(
     {
@@ -112,9 +115,9 @@ def tasks_of(
     """
     parts = split(ranges, min_tasks=options.min_tasks, max_records=options.max_records)
     portions = gather(parts, options.max_tasks)
-    if office is None or len(portions) == 1:
-        return [RangeTask(*portion) for portion in portions]
-    return [RangeTask(ticket=ticket) for ticket in office.issue(portions)]
+    if office is not None and office.is_open and 1 < len(portions) <= _CHOICE:
+        return [RangeTask(ticket=ticket) for ticket in office.issue(portions)]
+    return [RangeTask(*portion) for portion in portions]
 
 
 def read_task(options: ReadOptions, task: RangeTask) -> Iterator[pa.RecordBatch]:

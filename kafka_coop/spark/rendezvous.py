@@ -1,5 +1,7 @@
 """How a driver's Python process and a reader process tell one another something: by files.
 
+And where the reader's tasks find it, if they run on its host: by a socket.
+
 Both run on the driver's host, as children of the same user: the reader process is started by the
 driver's JVM. Neither knows the other's process id; what both know is the checkpoint's id, which
 is in the offsets that a query reports (`kafka_coop.spark.offsets`).
@@ -10,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import socket
 import stat
 import tempfile
 from pathlib import Path
@@ -90,10 +93,14 @@ class Rendezvous:
 
         Another name for each run, so that no task of an earlier one asks this one. What a run has
         left that was killed is removed.
+
+        Raises:
+            OSError: The folder can't be made.
         """
         self._make_folder()
         for earlier in self._folder.glob(f"{self._id}-*.tickets"):
-            earlier.unlink(missing_ok=True)
+            if _is_dead(earlier):
+                earlier.unlink(missing_ok=True)
         return self._folder / f"{self._id}-{secrets.token_hex(4)}.tickets"
 
     def begin(self) -> None:
@@ -113,6 +120,20 @@ class Rendezvous:
 
     def _make_folder(self) -> None:
         self._folder.mkdir(mode=0o700, exist_ok=True)
+        _refuse_anothers(self._folder)  # who may have been quicker
+
+
+def _is_dead(path: Path) -> bool:
+    """Whether nobody listens there any more; one that just ends does."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.settimeout(0)
+        try:
+            asking.connect(str(path))
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+    return False
 
 
 def _refuse_anothers(folder: Path) -> None:

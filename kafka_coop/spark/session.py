@@ -211,11 +211,12 @@ class Session:
         if self._stop_serving is not None:  # first: whoever comes next may want the port at once
             self._stop_serving()
             self._stop_serving = None
-        if self._office is not None:
-            self._office.close()
-            self._office = None
-        if self._member is not None:
-            self._member.close()
+        try:
+            if self._office is not None:
+                self._office.close()
+        finally:
+            if self._member is not None:
+                self._member.close()
 
     # --- joining ---------------------------------------------------------------------------
 
@@ -246,7 +247,7 @@ class Session:
         if options.metrics_port is not None:
             self._stop_serving = serve_metrics(options.metrics_port)
         if self._near:
-            self._office = open_office(its.socket())
+            self._office = open_office(its)
         self._member = Member(
             options,
             holdings,

@@ -1,7 +1,7 @@
 """How a task learns what it reads: it asks the reader's process, over a Unix socket.
 
-Where the workers run on the driver's host, as with ``local[…]``. The socket is in a folder of this
-user's, whom alone it lets in. `kafka_coop.spark.placement` decides.
+Where the workers run on the driver's host, as with ``local[…]``. The socket lets in nobody but this
+user. `kafka_coop.spark.placement` decides.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +22,13 @@ from kafka_coop.spark.admission import Part
 from kafka_coop.spark.errors import MembershipError
 from kafka_coop.spark.offsets import Range
 from kafka_coop.spark.placement import ForgottenError, Placement, Portion
+from kafka_coop.spark.rendezvous import Rendezvous
 from kafka_coop.types import TopicPartition
 
 _LOG = logging.getLogger("kafka_coop.spark")
 
-_AT_ONCE: Final = 128
-"""All tasks of a batch ask at once."""
+_PAUSE: Final = 0.05
+"""Seconds, where the system has no descriptor for one more connection, or no place in the queue."""
 
 _PATIENCE: Final = 30.0
 """Seconds. The reader's process answers beside what it does for Spark, in a millisecond or so."""
@@ -63,8 +65,8 @@ class Ticket:
             ) from None
         if isinstance(answer, str):
             raise MembershipError(
-                f"nobody knows any more what this task read ({answer}): a frame of foreachBatch is "
-                "computed in the batch that it is of, or kept with persist()"
+                f"nobody knows any more what this task read ({answer}): compute a frame of "
+                "foreachBatch in the batch that it is of, or keep it with persist()"
             )
         return tuple((TopicPartition(topic, p), Range(a, b)) for topic, p, a, b in answer)
 
@@ -83,16 +85,22 @@ class TicketOffice:
         self._path = path
         self._placement = Placement()
         self._lock = threading.Lock()
-        self._closing = False
+        self._closing = threading.Event()
         self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._thread = threading.Thread(target=self._serve, name="kafka_coop tickets", daemon=True)
         try:
             self._listening.bind(str(path))
-            self._listening.listen(_AT_ONCE)
-        except OSError:
+            path.chmod(0o600)
+            self._listening.listen(socket.SOMAXCONN)
+            self._thread.start()
+        except BaseException:
             self._listening.close()
             raise
-        self._thread = threading.Thread(target=self._serve, name="kafka_coop tickets", daemon=True)
-        self._thread.start()
+
+    @property
+    def is_open(self) -> bool:
+        """Not, where somebody has tidied up the temporary folder."""
+        return self._path.exists()
 
     def issue(self, portions: Sequence[Portion]) -> list[Ticket]:
         """A ticket for each portion of a batch; whichever is for which, when they are redeemed."""
@@ -101,19 +109,26 @@ class TicketOffice:
         return [Ticket(str(self._path), batch, task) for task in range(len(portions))]
 
     def close(self) -> None:
-        """Tasks that ask now fail."""
-        self._closing = True
+        """Tasks that ask now fail. May be called again, as when a signal interrupted it."""
+        self._closing.set()
         with contextlib.suppress(OSError):
-            _ask(str(self._path), "")  # so that the thread looks
+            self._listening.shutdown(socket.SHUT_RDWR)  # wakes whoever accepts, and waits
         self._listening.close()
         self._path.unlink(missing_ok=True)
+        self._thread.join(1)
 
     def _serve(self) -> None:
-        while not self._closing:
-            with contextlib.suppress(OSError):  # whoever asked is gone
+        while not self._closing.is_set():
+            try:
                 asking, _ = self._listening.accept()
+            except OSError:  # closed; or too many files are open: the next one may be let in
+                self._closing.wait(_PAUSE)
+                continue
+            try:
                 # Of its own: a worker that is stopped in the midst holds up no other.
                 threading.Thread(target=self._redeem, args=(asking,), daemon=True).start()
+            except RuntimeError:  # the system has no thread for it
+                self._redeem(asking)
 
     def _redeem(self, asking: socket.socket) -> None:
         """One question, a line; one answer: ``[[topic, partition, start, stop], …]``, or a text."""
@@ -133,15 +148,15 @@ class TicketOffice:
         return [[*of, span.start, span.stop] for of, span in portion]
 
 
-def open_office(path: Path) -> TicketOffice | None:
+def open_office(its: Rendezvous) -> TicketOffice | None:
     """None where one can't listen there: as in a temporary folder whose name is too long for it."""
     try:
-        return TicketOffice(path)
-    except OSError as error:
+        return TicketOffice(its.socket())
+    except (OSError, RuntimeError) as error:
         _LOG.warning(
-            "tasks don't get what their workers have read ahead, and read slower: %s can't be "
-            "listened on (%s): set TMPDIR to a shorter path",
-            path,
+            "tasks don't get what their workers have read ahead, and read slower: a socket in the "
+            "temporary folder can't be listened on (%s): set TMPDIR to another one, with a short "
+            "path",
             error,
         )
         return None
@@ -150,7 +165,21 @@ def open_office(path: Path) -> TicketOffice | None:
 def _ask(path: str, line: str) -> bytes:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.settimeout(_PATIENCE)
-        asking.connect(path)
+        _connect(asking, path)
         asking.sendall(f"{line}\n".encode())
         with asking.makefile("rb") as answer:
             return answer.readline()
+
+
+def _connect(asking: socket.socket, path: str) -> None:
+    """Where too many ask at once, a Unix socket refuses them, and does not have them wait."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            asking.connect(path)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(_PAUSE)
+        else:
+            return

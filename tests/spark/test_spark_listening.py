@@ -193,16 +193,26 @@ def test_other_sources_queries_cant_be_drained() -> None:
         kafka_coop.spark.drain(query)
 
 
-@pytest.mark.parametrize("module", ["pyspark.sql.connect.session", "pyspark.sql.session"])
-def test_a_connect_session_is_warned_of_what_needs_the_servers_host(
-    module: str, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("module", "master"),
+    [
+        ("pyspark.sql.connect.session", None),
+        ("pyspark.sql.session", "local[2]"),
+        ("pyspark.sql.session", "spark://localhost:7077"),
+    ],
+)
+def test_a_session_is_told_what_needs_the_drivers_host_and_uses_it(
+    module: str, master: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     registered: list[Any] = []
     session = type("SparkSession", (), {"__module__": module})()
+    if master is not None:  # a Connect session has no context
+        session.sparkContext = SimpleNamespace(master=master)
     session.dataSource = SimpleNamespace(register=registered.append)
     session.streams = SimpleNamespace(addListener=registered.append)
     kafka_coop.spark.register(session, registry=CollectorRegistry())
     assert len(registered) == 2
+    assert registered[0].near is (master == "local[2]")
     assert ("only where this code runs" in caplog.text) is (".connect." in module)
 
 

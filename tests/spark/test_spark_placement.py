@@ -84,12 +84,12 @@ def test_what_is_read_again_from_further_back_is_where_it_was_read_last() -> Non
     assert placement.give(batch, 0, "second") == portion(10, 20, 0)
 
 
-@pytest.mark.parametrize(("batch", "task"), [(1, 0), (102, 0), (-1, 0), (101, 1)])
+@pytest.mark.parametrize(("batch", "task"), [(1, 0), (7, 0), (-1, 0), (6, 10_000), (6, -1)])
 def test_what_nobody_knows_is_told(batch: int, task: int) -> None:
-    """The first of a hundred and one batches, and those, and tasks, that there never were."""
+    """The first of six large batches, and those, and tasks, that there never were."""
     placement = Placement()
-    for _ in range(101):
-        last = placement.plan([portion(0, 10, 0)])
-    placement.give(last, 0, "first")
+    for _ in range(6):
+        last = placement.plan([portion(0, 10, p) for p in range(10_000)])
+    placement.give(last - 4, 0, "first")
     with pytest.raises(ForgottenError):
         placement.give(batch, task, "first")

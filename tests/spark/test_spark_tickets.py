@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import secrets
 import socket
+import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,11 +18,13 @@ from spark_sessions import Box
 from kafka_coop.spark.errors import MembershipError
 from kafka_coop.spark.offsets import Range
 from kafka_coop.spark.options import stream_options
-from kafka_coop.spark.reading import RangeTask
+from kafka_coop.spark.reading import RangeTask, tasks_of
+from kafka_coop.spark.rendezvous import Rendezvous
 from kafka_coop.spark.stream import StreamReader
 from kafka_coop.spark.tickets import Ticket, TicketOffice, open_office
 from kafka_coop.types import TopicPartition
 
+OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.group.id": "g", "subscribe": "a"}
 PORTIONS = [[(TopicPartition("ä", p), Range(p, 2**62 + p))] for p in range(8)]
 
 
@@ -83,23 +87,58 @@ def test_a_task_fails_where_who_told_has_died(path: Path) -> None:
 
 def test_a_task_of_a_batch_that_is_forgotten_fails(office: TicketOffice) -> None:
     (ticket,) = office.issue(PORTIONS[:1])
-    for _ in range(100):
-        office.issue(PORTIONS[:1])
+    for _ in range(6):
+        office.issue(PORTIONS[:1] * 10_000)
     with pytest.raises(MembershipError, match="foreachBatch"):
         ticket.redeem()
 
 
 def test_a_path_that_is_too_long_for_a_socket_costs_no_more_than_speed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert open_office(tmp_path / ("long" * 40)) is None
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("long" * 40)))
+    tmp_path.joinpath("long" * 40).mkdir()
+    assert open_office(Rendezvous("1f")) is None
     assert "TMPDIR" in caplog.text
 
 
-def test_an_office_leaves_nothing_behind(path: Path) -> None:
-    before = threading.active_count()
-    TicketOffice(path).close()
-    assert threading.active_count() == before
+def test_an_office_is_closed_at_once_and_leaves_nothing_behind(path: Path) -> None:
+    """Twice, as where a signal interrupts it; while somebody has asked and says nothing."""
+    before = {*threading.enumerate()}
+    office = TicketOffice(path)
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.connect(str(path))
+        office.close()
+        office.close()
+    assert not path.exists()
+    for left in {*threading.enumerate()} - before:
+        left.join(10)
+    assert {*threading.enumerate()} <= before
+
+
+def test_a_socket_that_somebody_removed_is_known(office: TicketOffice, path: Path) -> None:
+    ranges = {of: span for portion in PORTIONS for of, span in portion}
+    options = stream_options(OPTIONS)
+    assert all(task._ticket for task in tasks_of(ranges, options, office))
+    path.unlink()
+    told = [task.parts() for task in tasks_of(ranges, options, office)]
+    assert sorted(map(list, told)) == PORTIONS
+
+
+def test_a_run_leaves_anothers_socket_unless_that_is_dead() -> None:
+    """The reader of a run that is being stopped may be slower than the next one."""
+    its = Rendezvous(secrets.token_hex(8))
+    office = TicketOffice(its.socket())
+    (ticket,) = office.issue(PORTIONS[:1])
+    dead = its.socket()
+    with socket.socket(socket.AF_UNIX) as died:
+        died.bind(str(dead))
+    try:
+        its.socket()
+        assert not dead.exists()
+        assert list(ticket.redeem()) == PORTIONS[0]
+    finally:
+        office.close()
 
 
 def test_tasks_on_the_drivers_host_ask_until_the_query_is_stopped(box: Box) -> None:
