@@ -34,9 +34,12 @@ class ForgottenError(LookupError):
 
 @dataclass(slots=True)
 class _Batch:
-    tasks: int
     free: dict[int, Portion]  # by number: as they were planned
     given: dict[int, Portion] = field(default_factory=dict)  # by task
+
+    @property
+    def tasks(self) -> int:
+        return len(self.free) + len(self.given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ class Placement:
             Its number, for `give`.
         """
         self._planned += 1
-        self._batches[self._planned] = _Batch(len(portions), dict(enumerate(portions)))
+        self._batches[self._planned] = _Batch(dict(enumerate(portions)))
         self._kept += len(portions)
         while self._kept > _KEPT and len(self._batches) > 1:
             self._kept -= self._batches.popitem(last=False)[1].tasks

@@ -130,8 +130,8 @@ def read_task(options: ReadOptions, task: RangeTask) -> Iterator[pa.RecordBatch]
         KafkaException: The brokers refuse.
     """
     schema = arrow_schema(headers=options.headers)
-    portions = _portions(task.parts())
-    for ranges, following in zip_longest(portions, portions[1:]):
+    turns = _turns(task.parts())
+    for ranges, following in zip_longest(turns, turns[1:]):
         fetcher = _take(options, ranges)
         try:
             if following is not None and following.keys() != ranges.keys():
@@ -146,7 +146,7 @@ def read_task(options: ReadOptions, task: RangeTask) -> Iterator[pa.RecordBatch]
     spare_collections()
 
 
-def _portions(parts: Sequence[Part]) -> list[dict[TopicPartition, range]]:
+def _turns(parts: Sequence[Part]) -> list[dict[TopicPartition, range]]:
     """What one consumer reads, and then the next."""
     count = len({of for of, _ in parts})
     if count <= _APART or sum(span.size for _, span in parts) > count * _AHEAD:
@@ -158,7 +158,7 @@ def _portions(parts: Sequence[Part]) -> list[dict[TopicPartition, range]]:
 
 
 def _prepare(options: ReadOptions, ranges: Mapping[TopicPartition, range]) -> None:
-    """Has the next portion fetched while this one is read."""
+    """Has the next turn's records fetched while this one's are read."""
     fetcher = _take(options, ranges)
     _keep(options, ranges, fetcher)
     fetcher.go_to({of: span.start for of, span in ranges.items()})

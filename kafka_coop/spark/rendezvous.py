@@ -9,6 +9,7 @@ is in the offsets that a query reports (`kafka_coop.spark.offsets`).
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
@@ -127,13 +128,7 @@ def _is_dead(path: Path) -> bool:
     """Whether nobody listens there any more; one that just ends does."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.settimeout(0)
-        try:
-            asking.connect(str(path))
-        except ConnectionRefusedError:
-            return True
-        except OSError:
-            return False
-    return False
+        return asking.connect_ex(str(path)) == errno.ECONNREFUSED
 
 
 def _refuse_anothers(folder: Path) -> None:

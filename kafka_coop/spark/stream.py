@@ -41,7 +41,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._session: Session | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_near": self._near, "_session": None}
+        return {**vars(self), "_session": None}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """For Spark's plan; the limits are applied by `latestOffset`."""

@@ -87,6 +87,7 @@ def serve(
     """
     _stop_on_sigterm()
     session = None
+    near = run is not None and run.number % 2 == 1
     with contextlib.ExitStack() as noted:
         if run is not None:
             noted.enter_context(_named(run))
@@ -98,7 +99,6 @@ def serve(
             while True:
                 name, args = pipe.recv()
                 try:
-                    near = run is not None and run.number % 2 == 1
                     session = session or Session(stream_options(options), near=near)
                     result = getattr(session, name)(
                         *args, **({"limited": True} if name == "latest" else {})
