@@ -20,7 +20,7 @@ from kafka_coop.spark.admission import Part
 from kafka_coop.types import TopicPartition
 
 _KEPT: Final = 50_000
-"""Portions that are remembered, of the last batches. Spark runs one batch at a time, of which each
+"""Ranges that are remembered, of the last batches. Spark runs one batch at a time, of which each
 branch of the query has a plan; a frame of an older one may live on in the user's code
 (``foreachBatch``) and be computed again."""
 
@@ -35,6 +35,7 @@ class ForgottenError(LookupError):
 @dataclass(slots=True)
 class _Batch:
     free: dict[int, Portion]  # by number: as they were planned
+    ranges: int
     given: dict[int, Portion] = field(default_factory=dict)  # by task
 
     @property
@@ -70,10 +71,11 @@ class Placement:
             Its number, for `give`.
         """
         self._planned += 1
-        self._batches[self._planned] = _Batch(dict(enumerate(portions)))
-        self._kept += len(portions)
+        ranges = sum(map(len, portions))
+        self._batches[self._planned] = _Batch(dict(enumerate(portions)), ranges)
+        self._kept += ranges
         while self._kept > _KEPT and len(self._batches) > 1:
-            self._kept -= self._batches.popitem(last=False)[1].tasks
+            self._kept -= self._batches.popitem(last=False)[1].ranges
         return self._planned
 
     def give(self, batch: int, task: int, worker: str) -> Portion:

@@ -93,3 +93,13 @@ def test_what_nobody_knows_is_told(batch: int, task: int) -> None:
     placement.give(last - 4, 0, "first")
     with pytest.raises(ForgottenError):
         placement.give(batch, task, "first")
+
+
+def test_what_is_kept_is_counted_in_ranges() -> None:
+    """A task may have thousands of them: of two a batch, few batches are kept then."""
+    placement = Placement()
+    for _ in range(6):
+        last = placement.plan([portion(0, 10, *range(10_000))])
+    assert placement.give(last - 4, 0, "first")
+    with pytest.raises(ForgottenError):
+        placement.give(last - 5, 0, "first")
