@@ -32,6 +32,9 @@ _UNITS = {
 _LONGEST: Final = timedelta(days=36_500)
 """Far below what a thread can wait for, which is no time-out of anybody's."""
 
+_WHOLE = re.compile(r"[+-]?[0-9]{1,1000}")
+"""Python's own int() takes 1_000 as well, which is a slip here."""
+
 _LARGEST: Final = 2**63 - 1
 _LAST_INDEX: Final = 2**31 - 1
 _INDEX_DIGITS: Final = 10
@@ -71,10 +74,9 @@ def flag(option: str, text: str) -> bool:
 
 def integer(option: str, text: str, *, least: int = 1, most: int = _LARGEST) -> int:
     """A whole number between two bounds."""
-    try:
-        number = int(text.strip())
-    except ValueError:
-        raise OptionError(option, f"{text!r} is no whole number") from None
+    if not _WHOLE.fullmatch(text.strip()):
+        raise OptionError(option, f"{text!r} is no whole number: write digits alone")
+    number = int(text)
     if not least <= number <= most:
         raise OptionError(option, f"{number} is not between {least} and {most}")
     return number

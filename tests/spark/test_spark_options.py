@@ -44,6 +44,12 @@ def without(options: dict[str, str], *names: str) -> dict[str, str]:
         (stream_options, STREAM | {"maxOffsetsPerTrigger": "x"}, "maxOffsetsPerTrigger", "whole"),
         (
             stream_options,
+            STREAM | {"maxOffsetsPerTrigger": "1_000"},
+            "maxOffsetsPerTrigger",
+            "digi",
+        ),
+        (
+            stream_options,
             STREAM | {"maxOffsetsPerTrigger": "1", "minOffsetsPerTrigger": "2"},
             "minOffsetsPerTrigger",
             "maxOffsetsPerTrigger=1",
