@@ -4,8 +4,9 @@
 
 Three queries with checkpoints of their own share a group while records are produced. Every one is
 started, stopped, drained and killed, between and in the midst of the calls of the source's life
-cycle, and started again; sinks are slow, and brokers restart. Each schedule draws the group's
-strategy. In the end all records are in the
+cycle, and started again; some runs end when all is read that was there; sinks are slow, the topic
+grows, and brokers restart. Each schedule draws the group's strategy, and whether members are
+static. In the end all records are in the
 sinks, and one is there twice only where that is irreducible: once for each query that died, or lost
 its session, before it had committed that it was there (`spark_rereads`). A batch that is replayed
 reads nothing else than before. A sink that knows records (`spark_flights`) has each of them once.
@@ -23,10 +24,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
 from spark_commits import read_commits
 from spark_flights import Flights
 from spark_rereads import History, Record, judge
-from spark_stand_in import Checkpoint, Death, Query, random_death
+from spark_stand_in import AIM, Checkpoint, Death, Query, random_death
 
 from kafka_coop.assignors import known_names
 from kafka_coop.testing.local import LocalKafka
@@ -139,6 +142,8 @@ class _Schedule:
             "subscribe": topic,
             "startingOffsets": "earliest",
             "maxOffsetsPerTrigger": str(rng.choice([7, 20, 100])),
+            "staticMembership": rng.choice(["false", "false", "true"]),
+            "kafka.topic.metadata.refresh.interval.ms": "500",
             "assignmentTimeout": "60s",
         }
         self._flights = flights
@@ -146,6 +151,8 @@ class _Schedule:
         self._checkpoints = [Checkpoint(query, shared=shared) for query in range(QUERIES)]
         self._running: list[Query | None] = [None] * QUERIES
         self._producer = Producer({"bootstrap.servers": servers})
+        self._admin = AdminClient({"bootstrap.servers": servers})
+        self._partitions = PARTITIONS
         self._produced: set[Record] = set()
         self._deaths = 0
         self._died = True
@@ -154,11 +161,13 @@ class _Schedule:
     def step(self) -> None:
         """Records come, and one query is started or stopped; others may die meanwhile."""
         rng = self._rng
-        _produce(self._producer, self._topic, rng, self._produced)
+        self._produce()
         n = rng.randrange(QUERIES)
         query = self._running[n]
         if query is None:
-            self._start(n, dies=random_death(rng), sink_takes=rng.choice([0.0, 0.0, 0.3, 7.0]))
+            sink_takes = rng.choice([0.0, 0.0, 0.3, 7.0])
+            ends = rng.random() < 0.25
+            self._start(n, dies=random_death(rng), sink_takes=sink_takes, ends=ends)
         elif (what := rng.random()) < 0.2:
             query.stop()
         elif what < 0.4:
@@ -170,6 +179,8 @@ class _Schedule:
             for running in filter(None, self._running):
                 running.outage()
             self._restart()
+        elif what < 0.8:
+            self._grow()
         self._let_them_read(rng.choice([0, 1, 2, 4]))
         time.sleep(rng.random() * 1.5)  # schedules differ in time too; nothing depends on it
         for m, other in enumerate(self._running):
@@ -178,15 +189,15 @@ class _Schedule:
 
     def die(self, death: Death) -> None:
         """The first query; records come, and a second query when that is in the midst of it."""
-        _produce(self._producer, self._topic, self._rng, self._produced)
-        self._start(0, dies=death)
+        self._produce()
+        self._start(0, dies=death, ends=death.at == AIM)
         query = self._running[0]
         assert query is not None, "just started"
         self._let_them_read(1)
         self._start(1, dies=None)
         deadline = time.monotonic() + PATIENCE
         while query.is_running and time.monotonic() < deadline:
-            _produce(self._producer, self._topic, self._rng, self._produced)
+            self._produce()
             self._let_them_read(1)
         self._died = not query.is_running
         if not self._died:
@@ -250,10 +261,35 @@ class _Schedule:
             session=int(given["kafka.session.timeout.ms"]),
         )
 
-    def _start(self, n: int, *, dies: Death | None, sink_takes: float = 0.0) -> None:
-        checkpoint = self._checkpoints[n]
+    def _produce(self) -> None:
+        def delivered(error: object, message: object) -> None:
+            assert error is None, error
+            self._produced.add((message.topic(), message.partition(), message.offset()))  # type: ignore[attr-defined]  # a Message
+
+        for n in range(self._rng.randint(20, 120)):
+            partition = self._rng.randrange(self._partitions)
+            self._producer.produce(self._topic, str(n), partition=partition, on_delivery=delivered)
+        self._producer.flush()
+
+    def _grow(self) -> None:
+        self._partitions += 1
+        grown = self._admin.create_partitions([NewPartitions(self._topic, self._partitions)])
+        grown[self._topic].result(MOMENT)
+        while len(self._producer.list_topics(self._topic).topics[self._topic].partitions) < (
+            self._partitions
+        ):
+            pass  # each question is one to the broker, which hears of it from its controller
+
+    def _start(
+        self, n: int, *, dies: Death | None, sink_takes: float = 0.0, ends: bool = False
+    ) -> None:
         self._running[n] = Query(
-            self._options, checkpoint, dies=dies, sink_takes=sink_takes, hasty=self._hasty
+            self._options,
+            self._checkpoints[n],
+            dies=dies,
+            sink_takes=sink_takes,
+            ends=ends,
+            hasty=self._hasty,
         )
 
     def _bury(self, n: int) -> None:
@@ -272,16 +308,6 @@ class _Schedule:
 def _is_outage(failure: str) -> bool:
     """Whether it tells that no broker answered, while one restarted: the query is started anew."""
     return any(word in failure for word in _OF_OUTAGES)
-
-
-def _produce(producer: Producer, topic: str, rng: random.Random, produced: set[Record]) -> None:
-    def delivered(error: object, message: object) -> None:
-        assert error is None, error
-        produced.add((message.topic(), message.partition(), message.offset()))  # type: ignore[attr-defined]  # a Message
-
-    for n in range(rng.randint(20, 120)):
-        producer.produce(topic, str(n), partition=rng.randrange(PARTITIONS), on_delivery=delivered)
-    producer.flush()
 
 
 def restart(kafka: LocalKafka) -> None:

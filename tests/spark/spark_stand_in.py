@@ -47,7 +47,10 @@ POINTS = (
 )
 """Where a query can die: between any two of Spark's steps."""
 
-CALLS = ("latest", "tasks")
+AIM = "aim_at_what_is_there"
+"""What Spark calls first where the trigger is AvailableNow."""
+
+CALLS = (AIM, "latest", "tasks", "report")
 """And in the midst of these, after some time: the member's own thread is anywhere then."""
 
 STEPS = tuple(
@@ -233,7 +236,16 @@ class Checkpoint:
 
 
 class Query:
-    """One run of a query, from its checkpoint."""
+    """One run of a query, from its checkpoint.
+
+    Args:
+        options: The source's.
+        checkpoint: What the runs before have left.
+        dies: Where it is killed.
+        sink_takes: Seconds for a batch.
+        ends: Whether it is over when all is read that was there (``Trigger.AvailableNow``).
+        hasty: With a fault, see `serve`.
+    """
 
     def __init__(
         self,
@@ -242,6 +254,7 @@ class Query:
         *,
         dies: Death | None = None,
         sink_takes: float = 0.0,
+        ends: bool = False,
         hasty: bool = False,
     ) -> None:
         self._given = dict(options)
@@ -249,6 +262,7 @@ class Query:
         self._checkpoint = checkpoint
         self._dies = dies
         self._sink_takes = sink_takes
+        self._ends = ends
         checkpoint.runs += 1
         self._me = Run(checkpoint.query, checkpoint.runs)
         self._replayed: int | None = None
@@ -357,6 +371,8 @@ class Query:
 
     def _batches(self) -> None:
         log = self._checkpoint
+        if self._ends:
+            self._call(AIM)
         if len(log.offsets) > log.committed:
             self._replayed = log.committed
             self._batch(log.offsets[log.committed])
@@ -367,6 +383,8 @@ class Query:
             end = self._call("latest", start)
             planned = now()
             self._reach("planned")
+            if end == start and self._ends:
+                return
             if end == start:
                 continue
             log.offsets.append(end)
@@ -398,6 +416,7 @@ class Query:
         self._reach("sink committed")
         log.committed += 1
         self._reach("batch committed")
+        self._call("report")
 
     def _parts(self, tasks: Iterable[RangeTask]) -> list[Part]:
         try:
