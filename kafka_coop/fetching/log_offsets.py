@@ -57,6 +57,7 @@ class LogOffsets:
         retry_interval: How long to wait before it is.
 
     Attributes:
+        admin: Who asks; for other questions to the same cluster.
         cluster: The cluster's id, once it has told of its topics; empty: not known.
 
     Raises:
@@ -74,7 +75,7 @@ class LogOffsets:
     ) -> None:
         own = {key: value for key, value in config.items() if _is_common(key)}
         self.cluster = ""
-        self._admin = AdminClient(own)
+        self.admin = AdminClient(own)
         self._has_controller = False
         self._isolation = (
             IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
@@ -171,7 +172,7 @@ class LogOffsets:
             KafkaException: No broker answers.
         """
         wanted = set(topics)
-        metadata: Any = self._admin.list_topics(timeout=self._timeout)  # stubs: no cluster_id
+        metadata: Any = self.admin.list_topics(timeout=self._timeout)  # stubs: no cluster_id
         self.cluster = metadata.cluster_id or self.cluster
         self._has_controller = metadata.controller_id in metadata.brokers
         return {
@@ -197,7 +198,7 @@ class LogOffsets:
         names = sorted(set(topics))
         if not names or not self._has_controller:
             return {}
-        asked = self._admin.describe_topics(TopicCollection(names), request_timeout=timeout)
+        asked = self.admin.describe_topics(TopicCollection(names), request_timeout=timeout)
         found = {}
         deadline = time.monotonic() + timeout
         for name, future in asked.items():
@@ -232,7 +233,7 @@ class LogOffsets:
         if not specs:
             return {}, {}
         native = {confluent_kafka.TopicPartition(*of): spec for of, spec in specs.items()}
-        futures = self._admin.list_offsets(
+        futures = self.admin.list_offsets(
             native,
             isolation_level=self._isolation if isolation is None else isolation,
             request_timeout=self._timeout,
@@ -256,7 +257,7 @@ class LogOffsets:
         would be told FENCED_LEADER_EPOCH or NOT_LEADER until its own refresh, minutes later.
         """
         with contextlib.suppress(KafkaException):  # no broker answers: nor will the next question
-            self._admin.list_topics(timeout=self._timeout)
+            self.admin.list_topics(timeout=self._timeout)
 
     def _result(self, future: Future[Any]) -> int:
         try:

@@ -60,7 +60,9 @@ class GroupListener(StreamingQueryListener):
         """A batch is done, or nothing came for a while."""
         name = self._names.setdefault(progress.id, progress.name)
         for source in progress.sources if progress.state else ():
-            Rendezvous(source.id).mark_stateful(aggregating=progress.aggregates)
+            Rendezvous(source.id).mark_stateful(
+                aggregating=progress.aggregates, joining=progress.joins
+            )
         for source in in_competition(progress.sources):
             Rendezvous(source.id).mark_in_competition()
         self._show(name, progress.sources)

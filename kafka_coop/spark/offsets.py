@@ -69,6 +69,11 @@ class SourceOffset:
     ranges: Mapping[TopicPartition, Range] = field(default_factory=dict)
     taken: TakenOver = field(default_factory=TakenOver)
 
+    @property
+    def known_topics(self) -> frozenset[str]:
+        """Those that there were when the checkpoint was begun, or of which something is held."""
+        return frozenset(self.topics) | {of.topic for of in self.ranges}
+
     def to_json(self) -> dict[str, Any]:
         """As Spark keeps it. The same offset gives the same text: keys are sorted."""
         taken = [how for how, is_so in self.taken._asdict().items() if is_so]

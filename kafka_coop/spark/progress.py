@@ -15,7 +15,8 @@ from typing import Any
 
 from kafka_coop.types import TopicPartition
 
-_REBUILT = frozenset({"symmetricHashJoin", "dedupe", "dedupeWithinWatermark"})
+_JOIN = "symmetricHashJoin"
+_REBUILT = frozenset({_JOIN, "dedupe", "dedupeWithinWatermark"})
 """Operators that come to the same state when records are read again: they keep the records, or
 their keys. All others may count what they are given."""
 
@@ -67,6 +68,11 @@ class QueryProgress:
     def aggregates(self) -> bool:
         """Whether it keeps a state that records which are read again would change."""
         return bool(self.state - _REBUILT)
+
+    @property
+    def joins(self) -> bool:
+        """Whether it joins two streams."""
+        return _JOIN in self.state
 
 
 def from_event(progress: Any) -> QueryProgress:

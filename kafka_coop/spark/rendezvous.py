@@ -24,7 +24,7 @@ _ID = re.compile(r"[0-9a-f]{1,64}")
 
 
 class Rendezvous:
-    """The files of one checkpoint: to drain, drained, stateful, aggregating, in competition.
+    """The files of one checkpoint: to drain, drained, and what is known of its query.
 
     Args:
         id: `kafka_coop.spark.offsets.SourceOffset.id`.
@@ -44,6 +44,7 @@ class Rendezvous:
         self._done = folder / f"{id}.drained"
         self._stateful = folder / f"{id}.stateful"
         self._aggregating = folder / f"{id}.aggregating"
+        self._joining = folder / f"{id}.joining"
         self._in_competition = folder / f"{id}.in-competition"
         self._id = id
 
@@ -65,12 +66,19 @@ class Rendezvous:
         """Driver: whether it has."""
         return self._done.exists()
 
-    def mark_stateful(self, *, aggregating: bool) -> None:
-        """Driver: the query keeps state; whether records that are read again would change it."""
+    def mark_stateful(self, *, aggregating: bool, joining: bool = False) -> None:
+        """Driver: the query keeps state.
+
+        Args:
+            aggregating: Whether records that are read again would change it.
+            joining: Whether records of one stream wait there for those of another.
+        """
         self._make_folder()
         self._stateful.touch()
         if aggregating:
             self._aggregating.touch()
+        if joining:
+            self._joining.touch()
 
     def is_stateful(self) -> bool:
         """Reader: whether the query is known to keep state."""
@@ -79,6 +87,10 @@ class Rendezvous:
     def is_aggregating(self) -> bool:
         """Reader: whether it is known to keep one that a replay would change."""
         return self._aggregating.exists()
+
+    def is_joining(self) -> bool:
+        """Reader: whether it is known to join streams."""
+        return self._joining.exists()
 
     def mark_in_competition(self) -> None:
         """Driver: another source of the query shares the group and topics with this one."""
@@ -104,8 +116,8 @@ class Rendezvous:
                 earlier.unlink(missing_ok=True)
         return self._folder / f"{self._id}-{secrets.token_hex(4)}.tickets"
 
-    def begin(self) -> None:
-        """A reader that starts: what an earlier run was asked for is void.
+    def clear(self) -> None:
+        """What was asked is void: the driver has its answer, or another run begins.
 
         Not so that it was in competition: what it has read since is in the checkpoint, and wrong.
         Nor that it keeps state, which no query can begin or cease to do with its checkpoint: a run
@@ -113,11 +125,6 @@ class Rendezvous:
         """
         for file in (self._asked, self._done):
             file.unlink(missing_ok=True)
-
-    def clear(self) -> None:
-        """Driver: nothing is asked of it any more."""
-        self.begin()
-        self._in_competition.unlink(missing_ok=True)
 
     def _make_folder(self) -> None:
         self._folder.mkdir(mode=0o700, exist_ok=True)

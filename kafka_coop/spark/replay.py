@@ -109,7 +109,7 @@ def _taken(committed: Committed | None, planned: SourceOffset, span: Range) -> b
 
 
 def _refuse_unsubscribed(planned: SourceOffset, options: StreamOptions, logs: LogOffsets) -> None:
-    wanted = wanted_partitions(options, wanted_topics(options, logs))
+    wanted = wanted_partitions(options, wanted_topics(options, logs, may_lack=planned.known_topics))
     read = {of for of, span in planned.ranges.items() if span.size > 0}
     if gone := sorted(read - set(wanted)):
         names = names_of(gone)

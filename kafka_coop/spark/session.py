@@ -21,10 +21,17 @@ from kafka_coop.spark.admission import Delay, limit_offsets
 from kafka_coop.spark.available_now import wait_for_group
 from kafka_coop.spark.errors import MembershipError
 from kafka_coop.spark.extents import Extents
+from kafka_coop.spark.gone import (
+    refuse_another_cluster,
+    refuse_deleted_since,
+    refuse_deleted_topics,
+    refuse_other_topics,
+)
 from kafka_coop.spark.holdings import Committed, Hold, Holdings
 from kafka_coop.spark.identities import Identities
 from kafka_coop.spark.loss import position_within
 from kafka_coop.spark.member import Member
+from kafka_coop.spark.neighbours import Neighbours
 from kafka_coop.spark.offsets import Range, SourceOffset, TakenOver, parse_offset, taken_of, without
 from kafka_coop.spark.option_values import EARLIEST, Boundary
 from kafka_coop.spark.options import StreamOptions, canonical
@@ -33,11 +40,10 @@ from kafka_coop.spark.rendezvous import Rendezvous
 from kafka_coop.spark.replay import replay
 from kafka_coop.spark.serving import serve_metrics
 from kafka_coop.spark.soundness import (
-    refuse_another_cluster,
     refuse_competition,
-    refuse_deleted_topics,
     refuse_moved_state,
-    refuse_other_topics,
+    refuse_scattered_join,
+    refuse_shared_state,
     refuse_taken_state,
 )
 from kafka_coop.spark.starting import (
@@ -93,6 +99,7 @@ class Session:
         self._warned = ""
         self._has_been_assigned = False
         self._identities = Identities(self._logs, {})
+        self._neighbours = Neighbours(self._logs.admin, options.group)
         self._extents = Extents(self._logs, read_committed=options.read_committed)
         self._rebalances = 0
         self._gone: Collection[str] = ()
@@ -101,7 +108,8 @@ class Session:
 
     def aim_at_what_is_there(self) -> None:
         """``Trigger.AvailableNow``: what is in the logs now is to be read, and no more."""
-        counts = wanted_topics(self._options, self._logs)
+        # Whether one that is not there was deleted, is told when the checkpoint is known.
+        counts = wanted_topics(self._options, self._logs, may_lack=self._options.topics)
         with answering(self._options):
             self._targets = self._logs.all_ends(wanted_partitions(self._options, counts))
 
@@ -143,6 +151,7 @@ class Session:
             if self._drains(member):
                 return start
         refuse_moved_state(member.moved, its, self._options)
+        self._refuse_shared(member, its)
         found = self._wait_for_data(member, limited=limited)
         if found is None and self._targets is not None:
             self._commit(member)  # the run ends with this call, if nothing comes to us any more
@@ -226,9 +235,12 @@ class Session:
             return self._member
         options = self._options
         checkpoint = parse_offset(last, group=options.group)
-        counts = wanted_topics(options, self._logs)
+        known = frozenset[str]() if checkpoint is None else checkpoint.known_topics
+        counts = wanted_topics(options, self._logs, may_lack=known)
         if checkpoint is not None:
             refuse_another_cluster(checkpoint, self._logs.cluster)
+            with answering(options):
+                refuse_deleted_since(checkpoint, counts, self._logs, options)
         self._identities = Identities(self._logs, checkpoint.ids if checkpoint else {})
         self._gone = self._made_anew(counts)
         if checkpoint is None:
@@ -242,7 +254,7 @@ class Session:
             holdings.remember(checkpoint, durable=durable)
             self._taken = checkpoint.taken
         its = Rendezvous(self._id)
-        its.begin()
+        its.clear()
         refuse_taken_state(self._taken, its, options)
         if options.metrics_port is not None:
             self._stop_serving = serve_metrics(options.metrics_port)
@@ -369,6 +381,19 @@ class Session:
         rendezvous.answer()
         time.sleep(_CALM_PAUSE)
         return start
+
+    def _refuse_shared(self, member: Member, its: Rendezvous) -> None:
+        options = self._options
+        if options.partitions:  # no group
+            return
+        with member.changed:
+            topics = {of.topic for of in member.holdings.held} | {*options.topics, *self._topics}
+            rebalances = member.rebalances
+        others = functools.partial(
+            self._neighbours.partitions, topics, member=member.member_id, rebalances=rebalances
+        )
+        refuse_shared_state(others, its, options)
+        refuse_scattered_join(topics, its, options)
 
     # --- topics that are gone ----------------------------------------------------------------
 

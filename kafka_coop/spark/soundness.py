@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import logging
-import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection
 
-from confluent_kafka import KafkaException
-
-from kafka_coop.fetching.log_offsets import LogOffsets
-from kafka_coop.spark.errors import CheckpointError, DataLossError, MembershipError, names_of
-from kafka_coop.spark.offsets import SourceOffset, TakenOver
+from kafka_coop.config import parse
+from kafka_coop.spark.errors import MembershipError, names_of
+from kafka_coop.spark.offsets import TakenOver
 from kafka_coop.spark.options import StreamOptions
 from kafka_coop.spark.rendezvous import Rendezvous
 from kafka_coop.types import TopicPartition
 
-_LOG = logging.getLogger("kafka_coop.spark")
+_KEEPING_TOGETHER = frozenset({"range", "stream-join-sticky"})
+"""Strategies that give all topics' partitions of one number to one member."""
+
+_BOTH = 2
 
 _KEEPS_STATE = (
     "keeps state, which stays in its checkpoint: results would be wrong. {give} the query a group "
@@ -45,7 +44,8 @@ def refuse_competition(its: Rendezvous, group: str) -> None:
             "read the same topics: what one of them reads, the other does not. A frame that is "
             "joined with itself is one source where each side renames its columns (select with "
             "aliases), and two where they have the same. Rename them, or give each source a "
-            "kafka.group.id of its own (docs/SPARK.md)"
+            "kafka.group.id of its own; and set checkpointLocation to a new folder, for what this "
+            "one has is read in part (docs/SPARK.md)"
         )
 
 
@@ -65,6 +65,53 @@ def refuse_moved_state(
         raise MembershipError(
             f"{names_of(moved)} moved between this query and other members of the group "
             f"{options.group!r}, and the query {why.format(give='Give')}"
+        )
+
+
+def refuse_shared_state(
+    others: Callable[[], Collection[TopicPartition]], its: Rendezvous, options: StreamOptions
+) -> None:
+    """Others have partitions of the same topics: of what is counted, each has a part.
+
+    Nothing need have moved: members that come to a new group together divide it in its first round.
+    And what is not wrong yet will be, with the first partition that moves.
+
+    Args:
+        others: What other members of the group have of the topics. Asked only where it matters.
+        its: What is known of the query.
+        options: The source's.
+
+    Raises:
+        MembershipError: There are some, and the query keeps state for which that is wrong.
+    """
+    replays = options.horizon is not None
+    why = _wrong(TakenOver(bare=not replays, replayed=replays), its)
+    if why and (theirs := others()):
+        raise MembershipError(
+            f"other members of the group {options.group!r} have {names_of(theirs)} of the topics "
+            f"that the query reads, and the query {why.format(give='Give')}"
+        )
+
+
+def refuse_scattered_join(topics: Collection[str], its: Rendezvous, options: StreamOptions) -> None:
+    """A join has to find both sides' partitions of a number at one member.
+
+    Args:
+        topics: Those that the query reads.
+        its: What is known of the query.
+        options: Its strategies; with a ``replayHorizon`` it is meant to share its group.
+
+    Raises:
+        MembershipError: A strategy may give them to two.
+    """
+    if options.horizon is None or len(topics) < _BOTH or not its.is_joining():
+        return
+    if scattering := sorted({*parse(options.kafka).strategies} - _KEEPING_TOGETHER):
+        raise MembershipError(
+            f"the query joins what it reads of {', '.join(sorted(topics))}, with a replayHorizon, "
+            f"and {', '.join(scattering)} may give partitions of one number to two members, whose "
+            "records then never meet: set kafka.partition.assignment.strategy=stream-join-sticky "
+            "for all members of the group (docs/SPARK.md)"
         )
 
 
@@ -91,87 +138,3 @@ def _wrong(taken: TakenOver, its: Rendezvous) -> str:
     if taken.replayed and its.is_aggregating():
         return _AGGREGATES
     return ""
-
-
-def refuse_another_cluster(checkpoint: SourceOffset, here: str) -> None:
-    """Topics of the same names have other records there, at these offsets.
-
-    Raises:
-        CheckpointError: The checkpoint is of another cluster than the one that is here.
-    """
-    if checkpoint.cluster and here and checkpoint.cluster != here:
-        raise CheckpointError(
-            f"the checkpoint is of the cluster {checkpoint.cluster}, and "
-            f"kafka.bootstrap.servers leads to the cluster {here}, where its offsets mean "
-            "nothing: set the option back, or set checkpointLocation to a new folder"
-        )
-
-
-def refuse_other_topics(made_anew: Mapping[str, str], options: StreamOptions) -> None:
-    """Topics were deleted and made anew: what was not read of the old ones is gone.
-
-    Args:
-        made_anew: Their names, and the ids under which they were read.
-        options: ``failOnDataLoss``: else they are begun from their beginnings.
-
-    Raises:
-        DataLossError: There are some, and it is true.
-    """
-    if not made_anew:
-        return
-    names = ", ".join(f"{topic} (id {id_} before)" for topic, id_ in sorted(made_anew.items()))
-    what = f"deleted and made anew since the query read it: {names}"
-    if options.fail_on_data_loss:
-        raise DataLossError(
-            f"{what}; what was not read before is gone, and positions there mean nothing now. To "
-            "begin the new topic from its beginning, set failOnDataLoss=false"
-        )
-    _LOG.warning("failOnDataLoss=false: %s; begun from its beginning", what)
-
-
-def deleted_among(topics: Collection[str], logs: LogOffsets, pause: float) -> frozenset[str]:
-    """Those of them that are not there.
-
-    Asked twice: a broker that has just started may not know them yet.
-
-    Args:
-        topics: The names.
-        logs: Who knows.
-        pause: Seconds between the two.
-
-    Raises:
-        KafkaException: No broker answers.
-    """
-    deleted = frozenset(topics) - logs.partition_counts(topics).keys()
-    if deleted:
-        time.sleep(pause)
-        deleted -= logs.partition_counts(deleted).keys()
-    return deleted
-
-
-def refuse_deleted_topics(
-    went: Collection[TopicPartition], logs: LogOffsets, options: StreamOptions
-) -> bool:
-    """Partitions went: to others, or with their topic, which leaves no log to tell of it.
-
-    Returns:
-        Whether that is known. False: no broker answers, and it is to be asked again.
-
-    Raises:
-        DataLossError: A topic is gone, and ``failOnDataLoss`` is true.
-    """
-    if not went or not options.fail_on_data_loss:
-        return True
-    try:
-        deleted = deleted_among(
-            {of.topic for of in went}, logs, options.retry_interval.total_seconds()
-        )
-    except KafkaException:
-        return False
-    if deleted:
-        raise DataLossError(
-            f"{', '.join(sorted(deleted))}: the query read from it, and it was deleted (or may "
-            "not be described any more); what was not read is gone. To go on with the other "
-            "topics, set failOnDataLoss=false"
-        )
-    return True

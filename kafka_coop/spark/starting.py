@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -144,8 +144,15 @@ def _at_times(
     return {of: ends[of] if offset is None else offset for of, offset in found.items()}
 
 
-def wanted_topics(options: ReadOptions, logs: LogOffsets) -> dict[str, int]:
+def wanted_topics(
+    options: ReadOptions, logs: LogOffsets, *, may_lack: Collection[str] = ()
+) -> dict[str, int]:
     """The topics that the options ask for, with their numbers of partitions.
+
+    Args:
+        options: The source's.
+        logs: Who knows.
+        may_lack: Topics that ``subscribe`` may name although they are not there (any more).
 
     Raises:
         OptionError: A topic or a partition does not exist.
@@ -154,7 +161,8 @@ def wanted_topics(options: ReadOptions, logs: LogOffsets) -> dict[str, int]:
     assigned = {of.topic for of in options.partitions}
     with answering(options):
         counts = logs.partition_counts({*options.topics, *assigned}, options.pattern)
-    for option, names in (("subscribe", options.topics), ("assign", sorted(assigned))):
+    named = [topic for topic in options.topics if topic not in may_lack]
+    for option, names in (("subscribe", named), ("assign", sorted(assigned))):
         if missing := [name for name in names if name not in counts]:
             raise OptionError(
                 option,

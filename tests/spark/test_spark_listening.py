@@ -95,10 +95,11 @@ def test_a_query_that_keeps_state_is_marked() -> None:
     assert not rendezvous.is_stateful()
     listener.onQueryProgress(progress(source("a", lag=0), stateful=True))
     assert rendezvous.is_stateful()
+    assert rendezvous.is_joining()
     assert not rendezvous.is_aggregating()
 
 
-def test_sources_that_divide_a_topic_between_them_are_marked() -> None:
+def test_sources_that_divide_a_topic_between_them_are_marked(tmp_path: Path) -> None:
     def member(id_: str, topic: str, group: str = "g", member_id: str = "m") -> Any:
         made = source(topic, lag=0, id_=id_)
         end, report = json.loads(made.endOffset), json.loads(made.latestOffset)
@@ -109,8 +110,8 @@ def test_sources_that_divide_a_topic_between_them_are_marked() -> None:
         both = [Rendezvous(id_) for id_ in ("abc", "def")]
         GroupListener(CollectorRegistry()).onQueryProgress(progress(*sources))
         found = [one.is_in_competition() for one in both]
-        for one in both:
-            one.clear()
+        for file in tmp_path.glob("*/*.in-competition"):
+            file.unlink()
         return found
 
     first = member("abc", "a")

@@ -90,6 +90,7 @@ def test_what_a_replay_may_count_twice_aggregates(operators: list[str], aggregat
     about = {"id": "7d", "stateOperators": [{"operatorName": one} for one in operators]}
     told = from_json(json.dumps({**about, "sources": []}))
     assert (told.state, told.aggregates) == (frozenset(operators), aggregates)
+    assert told.joins == ("symmetricHashJoin" in operators)
 
 
 @pytest.mark.parametrize("end", [None, "7", "null", '{"orders":{"0":23}}', "no json"])
@@ -110,15 +111,19 @@ def test_who_drains_is_told_once() -> None:
 
 
 @pytest.mark.usefixtures("own_folder")
-def test_a_checkpoint_that_keeps_state_does_so_in_its_next_run() -> None:
+def test_what_is_known_of_a_checkpoint_holds_in_its_next_run() -> None:
     driver, reader = Rendezvous("5e55"), Rendezvous("5e55")
     assert [reader.is_stateful(), reader.is_aggregating()] == [False, False]
     driver.mark_stateful(aggregating=False)
-    reader.begin()
+    driver.mark_in_competition()
     driver.clear()
     assert [reader.is_stateful(), reader.is_aggregating()] == [True, False]
+    assert reader.is_in_competition(), "what it has read since is read in part"
     driver.mark_stateful(aggregating=True)
     assert [reader.is_stateful(), reader.is_aggregating()] == [True, True]
+    assert not reader.is_joining()
+    driver.mark_stateful(aggregating=False, joining=True)
+    assert reader.is_joining()
 
 
 def test_a_folder_that_others_may_write_to_is_refused(own_folder: Path) -> None:
