@@ -23,7 +23,7 @@ WORKERS ?= 4
 SEEDS  ?= 1000000
 INPUTS ?= 10000000
 AUDIT  ?= pypi
-RELEASES ?= 1.0.2 3.9.1 4.3.1
+RELEASES ?= 1.0.2 3.9.1 4.4.0
 # The newest release of the minor before the one in locks/dev.txt.
 PYSPARK ?= 4.2.1
 SPARK_TESTS ?= tests/spark

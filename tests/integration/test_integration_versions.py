@@ -10,7 +10,7 @@ from integration_support import PATIENCE, Member, members, publish, shared, uniq
 from kafka_coop.testing import LocalKafka
 
 OLDEST = "1.0.2"
-NEWEST = "4.3.1"
+NEWEST = "4.4.0"
 RELEASES = [
     pytest.param(OLDEST, marks=pytest.mark.slow),
     pytest.param("2.8.2", marks=pytest.mark.slow),  # before reasons; its ZooKeeper runs on Java 17
