@@ -87,7 +87,7 @@ containers: .venv/.dev
 # In an environment of its own, and one test after the other: a session takes all cores to start.
 spark-versions: build/pyspark-$(PYSPARK)/.made
 	build/pyspark-$(PYSPARK)/bin/python -c 'import pyspark; print("PySpark", pyspark.__version__)'
-	build/pyspark-$(PYSPARK)/bin/pytest -p no:cacheprovider $(SPARK_TESTS)
+	build/pyspark-$(PYSPARK)/bin/pytest $(SPARK_TESTS)
 
 build/pyspark-$(PYSPARK)/.made: .venv/.uv locks/dev.txt pyproject.toml
 	$(BIN)/uv venv -q --clear -p $(BIN)/python build/pyspark-$(PYSPARK)

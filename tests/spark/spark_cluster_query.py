@@ -29,7 +29,9 @@ def main() -> None:
                 file.write(json.dumps(rows) + "\n")
 
     stream = spark.readStream.format("kafka_coop").option("kafka.bootstrap.servers", servers)
-    records = stream.options(**{"kafka.group.id": topic}, startingOffsets="earliest")
+    records = stream.options(
+        **{"kafka.group.id": topic}, startingOffsets="earliest", maxOffsetsPerTrigger="20"
+    )
     writer = records.option("subscribe", topic).load().writeStream.foreachBatch(write)
     query = writer.option("checkpointLocation", checkpoint).start()
     told = threading.Thread(target=sys.stdin.read, daemon=True)

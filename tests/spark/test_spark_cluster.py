@@ -6,13 +6,16 @@ import contextlib
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +40,11 @@ def environment(**more: str) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def daemon(log: Path, ready: str, kind: str, *arguments: str) -> Iterator[re.Match[str]]:
-    """One of Spark's daemons, from when its log matches until the end of the block."""
+def daemon(log: Path, ready: str, kind: str, *arguments: str) -> Iterator[tuple[int, str]]:
+    """One of Spark's daemons, from when its log matches until the end of the block.
+
+    Its process, and what the log says there.
+    """
     home = Path(pyspark.__file__).parent
     with log.open("wb") as out, first_in_line():
         process = subprocess.Popen(
@@ -55,27 +61,51 @@ def daemon(log: Path, ready: str, kind: str, *arguments: str) -> Iterator[re.Mat
         )
         found = re.search(ready, log.read_text())
         assert found is not None, log.read_text()[-2000:]
-        yield found
+        yield process.pid, found[found.re.groups]
     finally:
         process.terminate()
         process.wait(60)
 
 
+@dataclass(frozen=True)
+class Cluster:
+    """Of one core for each worker."""
+
+    master: str
+    workers: frozenset[int]
+
+    def executors(self) -> set[int]:
+        """The workers' children, but for those that are about to become one, or are dead."""
+        found = set()
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+                _state, parent, *_ = stat.read_text().rpartition(")")[2].split()
+                words = stat.with_name("cmdline").read_bytes()
+                if int(parent) in self.workers and b"--executor-id" in words:
+                    found.add(int(stat.parent.name))
+        return found
+
+    def has_others_than(self, executors: set[int]) -> bool:
+        return bool(self.executors() - executors)
+
+
 @pytest.fixture
-def master(tmp_path: Path) -> Iterator[str]:
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
     with contextlib.ExitStack() as stack:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         there = ("--host", "127.0.0.1", "--port", str(port), "--webui-port", "0")
         ready = r"Starting Spark master at (spark://\S+)"
-        found = stack.enter_context(daemon(tmp_path / "m.log", ready, "master.Master", *there))
+        _, master = stack.enter_context(daemon(tmp_path / "m.log", ready, "master.Master", *there))
+        workers = set()
         for n in (1, 2):
             here = ("--host", "127.0.0.1", "--webui-port", "0", "--cores", "1", "--memory", "1g")
-            work = ("--work-dir", str(tmp_path / f"w{n}"), found[1])
+            work = ("--work-dir", str(tmp_path / f"w{n}"), master)
             ready = "Successfully registered with master"
             log = tmp_path / f"w{n}.log"
-            stack.enter_context(daemon(log, ready, "worker.Worker", *here, *work))
-        yield found[1]
+            worker, _ = stack.enter_context(daemon(log, ready, "worker.Worker", *here, *work))
+            workers.add(worker)
+        yield Cluster(master, frozenset(workers))
 
 
 class Topic:
@@ -128,6 +158,9 @@ class Driver:
         lines = self._out.read_text().splitlines()
         return Counter((p, offset) for line in lines for p, offset in json.loads(line))
 
+    def has_written_more_than(self, records: int) -> bool:
+        return self.written().total() > records
+
     def drain(self) -> None:
         """Hands all over and ends."""
         assert self._process.stdin is not None
@@ -155,12 +188,15 @@ def run(script: str, *arguments: str) -> Any:
 
 
 @pytest.mark.verdict
-def test_executors_of_a_cluster_read_all_there_is(master: str, kafka: KafkaCluster) -> None:
-    topic = Topic(kafka)
+def test_executors_of_a_cluster_read_and_write_all_there_is(
+    cluster: Cluster, kafka: KafkaCluster
+) -> None:
+    topic, copied = Topic(kafka), Topic(kafka)
     topic.produce(400)
-    result = run("spark_cluster_job.py", master, topic.servers, topic.name)
+    job = ("spark_cluster_job.py", cluster.master, topic.servers, topic.name, copied.name)
     produced = sorted(map(list, topic.records))
-    assert result == {"streamed": produced, "batched": produced, "executors": 2}
+    every = dict.fromkeys(("streamed", "batched", "copied by stream", "copied"), produced)
+    assert run(*job) == {**every, "executors": 2}
 
 
 @pytest.mark.verdict
@@ -175,14 +211,14 @@ def test_tasks_that_are_tried_again_read_the_same(kafka: KafkaCluster) -> None:
 
 @pytest.mark.verdict
 def test_drivers_on_a_cluster_share_a_group_and_hand_over(
-    master: str, kafka: KafkaCluster, tmp_path: Path
+    cluster: Cluster, kafka: KafkaCluster, tmp_path: Path
 ) -> None:
     topic = Topic(kafka)
     topic.produce(400)
     with contextlib.ExitStack() as stack:
 
         def driver(name: str) -> Driver:
-            made = Driver(master, topic, tmp_path / name)
+            made = Driver(cluster.master, topic, tmp_path / name)
             stack.callback(made.kill)
             return made
 
@@ -204,3 +240,26 @@ def test_drivers_on_a_cluster_share_a_group_and_hand_over(
         wait_until(whole, "records are missing", _START)
         second.drain()
     assert first.written() + second.written() == Counter(topic.records)
+
+
+@pytest.mark.verdict
+def test_an_executor_that_is_killed_costs_nothing(
+    cluster: Cluster, kafka: KafkaCluster, tmp_path: Path
+) -> None:
+    """Spark starts another one, and the task again, which reads what it was to read."""
+    topic = Topic(kafka)
+    topic.produce(400)
+    with contextlib.ExitStack() as stack:
+        driver = Driver(cluster.master, topic, tmp_path / "only")
+        stack.callback(driver.kill)
+        for _ in range(2):
+            more = partial(driver.has_written_more_than, driver.written().total())
+            topic.produce(100)
+            wait_until(more, "it does not go on", _START)
+            killed = cluster.executors()
+            for executor in killed:
+                os.kill(executor, signal.SIGKILL)
+            wait_until(partial(cluster.has_others_than, killed), "no other is started", _START)
+        wait_until(lambda: driver.written().keys() == topic.records, "not all is read", _START)
+        driver.drain()
+    assert driver.written() == Counter(topic.records)

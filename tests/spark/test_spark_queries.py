@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -21,6 +22,8 @@ from pyspark.sql import functions as f
 import kafka_coop.spark
 from kafka_coop import CoopConsumer
 from kafka_coop.testing.cluster import KafkaCluster, wait_until
+from kafka_coop.testing.jars import maven_jars
+from kafka_coop.testing.java import CLIENT_VERSION, find_java
 
 pytestmark = [
     pytest.mark.xdist_group("spark"),
@@ -30,6 +33,8 @@ pytestmark = [
 ]
 
 PATIENCE = timedelta(seconds=240)
+_TOOLS = "org.apache.kafka:kafka-tools"
+_DESCRIBING = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 _KEEP = {"retention.ms": "-1"}  # the records' timestamps are old
 _NUMBERS = itertools.count()
 _RUN = time.time_ns() % 1_000_000_000
@@ -325,6 +330,29 @@ def _steps(plain: CoopConsumer, read: Counter[Record]) -> bool:
 def _reads(box: Box, name: str) -> bool:
     box.produce(4)
     return bool(box.written(name))
+
+
+def test_kafkas_own_tool_shows_a_querys_member_and_its_lag(box: Box) -> None:
+    tools = maven_jars(f"kafka-tools-{CLIENT_VERSION}", f"{_TOOLS}:{CLIENT_VERSION}")
+    command = [str(find_java()), "-cp", f"{tools}/*", _DESCRIBING, "--describe"]
+    command += ["--bootstrap-server", box.servers, "--group", box.topic]
+
+    def lines() -> list[dict[str, str]]:
+        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+        shown = [line.split() for line in done.stdout.splitlines() if line.strip()]
+        head = shown[0] if shown else []
+        return [dict(zip(head, cells, strict=True)) for cells in shown[1:]]
+
+    def lags() -> list[tuple[str, ...]]:
+        wanted = ("CURRENT-OFFSET", "LOG-END-OFFSET", "LAG")
+        return sorted((line["PARTITION"], *(line[one] for one in wanted)) for line in lines())
+
+    box.produce(40)
+    query = box.start("a")
+    box.wait_for_all("a")
+    wait_until(lambda: lags() == [(p, "10", "10", "0") for p in "0123"], "another lag", PATIENCE)
+    (member,) = {line["CONSUMER-ID"] for line in lines()}
+    assert member == json.loads(query.lastProgress.sources[0].latestOffset)["member"]
 
 
 @pytest.mark.verdict
