@@ -40,6 +40,7 @@ class Load:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._failed: list[str] = []
+        self._ended_early: Exception | None = None
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -61,17 +62,27 @@ class Load:
         """Ends, and waits until the brokers have all of it. A second call does nothing.
 
         Raises:
-            RuntimeError: They did not take all of it.
+            RuntimeError: They did not take all of it, or it ended before it was told to: what came
+                afterwards was judged without records.
         """
         if self._stop.is_set():
             return
         self._stop.set()
         self._thread.join()
         left = self._producer.flush(_FLUSH_SECONDS)
+        if self._ended_early is not None:
+            why = f"the load ended early: {self._ended_early!r}"
+            raise RuntimeError(why) from self._ended_early
         if left or self._failed:
             raise RuntimeError(f"{left} records were not taken; {self._failed[:3]}")
 
     def _run(self) -> None:
+        try:
+            self._send_until_stopped()
+        except Exception as error:  # noqa: BLE001  # raised by who stops it
+            self._ended_early = error
+
+    def _send_until_stopped(self) -> None:
         began, sent = time.monotonic(), 0
         while not self._stop.wait(_TICK):
             due = int((time.monotonic() - began) * self._rate)
@@ -83,13 +94,27 @@ class Load:
     def _send(self, number: int) -> None:
         partition = number % self._partitions
         try:
-            self._produce(number, partition)
-        except BufferError:
-            return  # brokers are away: what they can't take is not sent, and not missed
+            self._produce_when_there_is_room(number, partition)
         except KafkaException as error:
             if error.args[0].code() != KafkaError._UNKNOWN_PARTITION:  # noqa: SLF001  # its name
                 raise
-            self._produce(number, partition % self._at_first)  # not heard of the new ones yet
+            # Not heard of the new ones yet.
+            self._produce_when_there_is_room(number, partition % self._at_first)
+
+    def _produce_when_there_is_room(self, number: int, partition: int) -> None:
+        """Waits while the brokers are away and the queue is full.
+
+        Once the load is stopped: what they can't take is not sent, and not missed.
+        """
+        while True:
+            try:
+                self._produce(number, partition)
+            except BufferError:
+                if self._stop.is_set():
+                    return
+                self._producer.poll(_TICK)
+            else:
+                return
 
     def _produce(self, number: int, partition: int) -> None:
         self._producer.produce(
