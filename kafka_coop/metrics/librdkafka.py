@@ -172,7 +172,7 @@ def _gauge_of_brokers(name: str, text: str, value: _BrokerValue, known: _Known) 
 def _parsed(text: str) -> Statistics | None:
     try:
         report = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return _statistics(report) if isinstance(report, dict) else None
 

@@ -199,7 +199,7 @@ def claim_of(metadata: str | None) -> Claim | None:
     """The claim in a committed offset's metadata, which is anybody's, and may have none."""
     try:
         fields = json.loads(metadata or "null")
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter: a thousand brackets
         return None
     if not isinstance(fields, dict) or fields.get("kafka_coop") != _VERSION:
         return None

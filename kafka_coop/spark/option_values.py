@@ -176,7 +176,7 @@ def by_partition(option: str, text: str, *, example: str, least: int) -> dict[To
 def _object(option: str, text: str, example: str) -> dict[str, Any]:
     try:
         given = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise OptionError(option, f"is no JSON ({error}): write for instance {example}") from None
     if not isinstance(given, dict):
         raise OptionError(option, f"is no JSON object: write for instance {example}")

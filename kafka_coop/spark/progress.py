@@ -138,7 +138,7 @@ def in_competition(sources: Sequence[SourceProgress]) -> list[SourceProgress]:
 def _json(text: Any) -> dict[str, Any]:
     try:
         given = json.loads(text) if isinstance(text, str) else text
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return given if isinstance(given, dict) else {}
 

@@ -163,6 +163,6 @@ def test_librdkafkas_report_is_read_by_who_asks_for_it(monkeypatch: pytest.Monke
     assert read == []
     assert [records(), records()] == [2, 2]
     assert len(read) == 1
-    for broken in ("no JSON", "[]"):
+    for broken in ("no JSON", "[]", "[" * 4096):
         heard(broken)
         assert records() == 2

@@ -39,6 +39,8 @@ from kafka_coop.protocol.user_data import (
     encode_generation,
     encode_sticky,
 )
+from kafka_coop.spark.offsets import Claim as QueryClaim
+from kafka_coop.spark.offsets import claim_of
 from kafka_coop.types import (
     NO_GENERATION,
     Assignment,
@@ -131,6 +133,12 @@ def _claim(data: bytes) -> None:
     assert decode_generation(data) >= NO_GENERATION
 
 
+def _query_claim(data: bytes) -> None:
+    """A commit's metadata is never refused: what makes no sense is no claim."""
+    claim = claim_of(data.decode(errors="replace"))
+    assert claim is None or claim_of(claim.to_metadata()) == claim
+
+
 def _marks(data: bytes) -> None:
     user_data, marks = split_marks(data)
     if marks is not None:
@@ -206,6 +214,12 @@ def _identities() -> list[bytes]:
     return [encode_group_metadata(one), encode_group_metadata(other)]
 
 
+def _query_claims() -> list[bytes]:
+    claims = [QueryClaim("run"), QueryClaim("run", "before"), QueryClaim("run", unread=True)]
+    # No damage makes a list so deep that the recursion is too: it is tried as it stands.
+    return [*(claim.to_metadata().encode() for claim in claims), b"[" * 4096]
+
+
 def decoders() -> list[Decoder]:
     """All of them."""
     assignments = [
@@ -238,6 +252,7 @@ def decoders() -> list[Decoder]:
             samples=_identities(),
             decode=_each(decode_group_metadata, refuses=ValueError),
         ),
+        Decoder(name="a query's claim", samples=_query_claims(), decode=_each(_query_claim)),
         *(
             Decoder(
                 name=f"a leader's group, {strategy}",

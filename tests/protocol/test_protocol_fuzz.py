@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import protocol_decoders
 import pytest
@@ -13,6 +14,7 @@ from protocol_fuzz import BATCH, fuzz, shares
 from protocol_logins import read_scram, scram_challenges
 from protocol_samples import SAMPLES
 
+import kafka_coop
 from kafka_coop.errors import AuthenticationFailedError
 from kafka_coop.protocol import (
     assignment,
@@ -74,6 +76,34 @@ def test_every_decoder_of_the_protocol_is_there() -> None:
     public -= {f"decode_{api}" for api in SAMPLES} | {"decode_text"}
     assert len(public) >= 10
     assert not {name for name in public if name not in used}
+
+
+OTHERS_WROTE = {
+    "broker/oauth.py": "read_token",
+    "broker/sasl.py": "read_refusal",
+    "spark/offsets.py": "claim_of",
+}
+"""Files that read JSON of others, and the decoder's part that has them do so."""
+
+OUR_SIDE_WROTE = {
+    *("demo/reports.py", "metrics/librdkafka.py"),
+    *("spark/option_values.py", "spark/progress.py", "spark/tickets.py"),
+    *("testing/shared.py", "testing/trial/copies.py", "testing/trial/judge_again.py"),
+    *("testing/trial/member.py", "testing/trial/report.py"),
+}
+
+
+def test_every_reader_of_others_json_is_there() -> None:
+    """By its file: one that is new has to be added, or named among those of our own side."""
+    root = Path(kafka_coop.__file__).parent
+    files = {
+        str(path.relative_to(root))
+        for path in root.rglob("*.py")
+        if "json.loads(" in path.read_text()
+    }
+    assert files == {*OTHERS_WROTE} | OUR_SIDE_WROTE
+    used = inspect.getsource(protocol_decoders)
+    assert not {name for name in OTHERS_WROTE.values() if name not in used}
 
 
 def test_the_inputs_are_shared_out() -> None:

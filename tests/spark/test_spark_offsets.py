@@ -82,6 +82,16 @@ def test_metadata_of_others_is_no_claim(metadata: str | None) -> None:
 
 
 @pytest.mark.parametrize(
+    "metadata",
+    ["[" * 4096, '{"":' * 1024, '{"kafka_coop":%s}' % ("1" * 5000)],
+    ids=["a list of lists", "an object of objects", "a long number"],
+)
+def test_metadata_that_json_gives_up_on_is_no_claim(metadata: str) -> None:
+    """Whoever may commit for the group writes it, up to offset.metadata.max.bytes: 4096."""
+    assert claim_of(metadata) is None
+
+
+@pytest.mark.parametrize(
     "metadata", ['{"kafka_coop":2,"run":"r"}', '{"kafka_coop":1,"run":7}', "[]"]
 )
 def test_claims_of_other_versions_are_none(metadata: str) -> None:

@@ -91,6 +91,7 @@ def without(options: dict[str, str], *names: str) -> dict[str, str]:
         (stream_options, STREAM | {"startingOffsets": "begin"}, "startingOffsets", "earliest"),
         (stream_options, STREAM | {"startingOffsets": '{"a":{"0":-3}}'}, "startingOffsets", "-2"),
         (stream_options, STREAM | {"startingOffsets": '{"a":[1]}'}, "startingOffsets", "object"),
+        (stream_options, STREAM | {"startingOffsets": '{"a":' * 2000}, "startingOffsets", "JSON"),
         (stream_options, STREAM | {"startingTimestamp": "-1"}, "startingTimestamp", "between"),
         (stream_options, STREAM | {"subscribe": " , "}, "subscribe", "no topic"),
         (stream_options, STREAM | {"subscribe": "a/b"}, "subscribe", "a/b"),

@@ -93,7 +93,13 @@ def test_what_a_replay_may_count_twice_aggregates(operators: list[str], aggregat
     assert told.joins == ("symmetricHashJoin" in operators)
 
 
-@pytest.mark.parametrize("end", [None, "7", "null", '{"orders":{"0":23}}', "no json"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        *(None, "7", "null", '{"orders":{"0":23}}', "no json"),
+        pytest.param("[" * 4096, id="a list of lists"),
+    ],
+)
 def test_other_sources_are_left_alone(end: str | None) -> None:
     assert own_sources([source(end, end)]) == []
 
