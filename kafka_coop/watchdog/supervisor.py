@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import pickle
+import select
 import signal
 import sys
 import time
@@ -37,8 +39,14 @@ _PATIENCE = 60.0
 controller has to miss the broker, and its successor to load the group, whose members all begin
 their sessions anew then. Who was dropped meanwhile is not known there, which ends it sooner."""
 
+_QUIET = 2.0
+"""Seconds within which it leaves where nothing is in its way. What is said later may be of use."""
+
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
 """Seconds between two attempts: a coordinator that only moved is back at once."""
+
+_ROOM = 4096
+"""Bytes that a pipe takes at once where it takes any."""
 
 _AGAIN = (
     ErrorCode.not_coordinator,
@@ -52,6 +60,8 @@ _SHORTEST_LOOK, _LONGEST_LOOK = 0.002, 1.0
 
 def main() -> None:
     """Runs until the member needs no watchdog any more, or had need of it."""
+    # What connections warn of is the reason that is said, by who waits for no reader of it.
+    logging.getLogger("kafka_coop").addHandler(logging.NullHandler())
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # A service's control group gets them all at once; this one is to be the last to go.
         signal.signal(number, signal.SIG_IGN)
@@ -61,7 +71,7 @@ def main() -> None:
         settings, ward = _last_words(pipe)
         if settings is not None and ward is not None and ward.member_id:
             _wait_for_the_end_of(parent)
-            asyncio.run(leave(ward, settings))
+            asyncio.run(leave(ward, settings, say=_say_the_last))
 
 
 def _last_words(pipe: IO[bytes]) -> tuple[ConnectionSettings | None, Ward | None]:
@@ -94,25 +104,43 @@ async def leave(
     ward: Ward,
     settings: ConnectionSettings,
     *,
+    say: Callable[[str], object],
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
     """Sends LeaveGroup for a member that can't any more.
 
     A member that the group has dropped meanwhile is not known there: it does no harm.
+
+    Args:
+        ward: The member.
+        settings: How it connected.
+        say: Is told once, and soon, that it has not succeeded.
+        clock: Seconds since some moment.
+        sleep: Between two attempts.
     """
+    began, pause = clock(), _SHORTEST_PAUSE
     brokers = Brokers(settings)
-    gives_up_at, pause = clock() + _PATIENCE, _SHORTEST_PAUSE
     node = ward.coordinator
+    failure: str | None
+    said = False
     try:
-        while (failure := await _attempt(brokers, ward, node)) and clock() < gives_up_at:
+        while True:
+            try:
+                failure = await _attempt(brokers, ward, node)
+            except RequestFailedError as error:
+                failure = str(error)
+            tried = clock() - began
+            if failure is not None and tried >= _QUIET and not said:
+                said = True
+                say(_not_left(ward, failure))
+            if failure is None or tried >= _PATIENCE:
+                return
             node = None  # to be found anew
             await sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
     finally:
         await brokers.close()
-    if failure:
-        _say(ward, failure)
 
 
 async def _attempt(brokers: Brokers, ward: Ward, node: Node | None) -> str | None:
@@ -123,13 +151,10 @@ async def _attempt(brokers: Brokers, ward: Ward, node: Node | None) -> str | Non
         instance_id=None,
         reason=_REASON,
     )
-    try:
-        node = node or await _coordinator(brokers, ward.group_id)
-        if node is None:
-            return "no coordinator was found"
-        answer = await brokers.request_node(node, request, timeout=_TIMEOUT)
-    except RequestFailedError as error:
-        return str(error)
+    node = node or await _coordinator(brokers, ward.group_id)
+    if node is None:
+        return "no coordinator was found"
+    answer = await brokers.request_node(node, request, timeout=_TIMEOUT)
     assert isinstance(answer, GroupLeft)
     return answer.error.name.upper() if answer.error in _AGAIN else None
 
@@ -140,8 +165,27 @@ async def _coordinator(brokers: Brokers, group_id: str) -> Node | None:
     return found.node
 
 
-def _say(ward: Ward, failure: str) -> None:
-    sys.stderr.write(
-        f"kafka_coop: the watchdog of group {ward.group_id!r} could not leave for a member whose "
-        f"process has died; session.timeout.ms will end its session: {failure}\n"
+def _not_left(ward: Ward, failure: str) -> str:
+    return (
+        f"kafka_coop: the watchdog of group {ward.group_id!r} could not leave yet for a member "
+        f"whose process has died. It goes on trying, {_PATIENCE:g} s in all, and says no more; "
+        f"session.timeout.ms ends the member's session at the latest: {failure}\n"
     )
+
+
+def _say_the_last(text: str) -> None:
+    """On standard error, which it lets go of then: it is the dead process's own.
+
+    Who reads that to its end, as a log shipper does, or ``subprocess.run(capture_output=True)``,
+    has it when the last process that holds it has let go. It would wait for a minute.
+    """
+    if sys.stderr is None:  # closed in the parent: its number may be a socket's now
+        return
+    theirs = sys.stderr.fileno()
+    _, has_room, _ = select.select([], [theirs], [], 0)
+    if has_room:  # else nobody reads: it would wait for that, and not leave
+        with contextlib.suppress(OSError):  # nobody will ever
+            os.write(theirs, text.encode(errors="replace")[:_ROOM])
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, theirs)
+    os.close(nowhere)

@@ -221,7 +221,7 @@ def test_who_is_out_of_the_group_and_has_not_heard_of_it_can_send_no_offsets(
         shared(topic, 1, member)
         out = Ward(group_id=group, member_id=member.consumer.memberid())
         here = parse({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
-        asyncio.run(leave(out, here.connection))
+        asyncio.run(leave(out, here.connection, say=pytest.fail))
         # It beats, and hears of it; its user does not poll.
         wait_until(lambda: not member.consumer.memberid(), "the member has not heard of it")
         assert member.consumer.assignment(), "its user has"

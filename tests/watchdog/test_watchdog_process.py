@@ -1,0 +1,134 @@
+"""A watchdog's process outlives its member's, and holds nobody up who waits for that one's end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from kafka_coop.protocol.error_codes import ErrorCode
+from kafka_coop.testing import EmbeddedKafka
+from kafka_coop.testing.cluster import wait_until
+
+REFUSALS = 12
+"""More than come until it has said that it could not leave; then one more attempt each second."""
+
+PATIENCE = timedelta(seconds=50)
+"""Less than the watchdog's own."""
+
+_DIES = """
+import logging, os, signal, sys
+from kafka_coop.config import parse
+from kafka_coop.types import Generation, GroupMetadata, MemberId
+from kafka_coop.watchdog.guard import Guard
+
+servers, how = sys.argv[1:]
+if how == "full":
+    os.set_blocking(2, False)
+    try:
+        while os.write(2, b"x" * 4096):
+            pass
+    except BlockingIOError:
+        os.set_blocking(2, True)
+settings = parse({"bootstrap.servers": servers, "group.id": "g"}).connection
+guard = Guard(settings, logging.getLogger("of the test"))
+guard.start()
+me = GroupMetadata(
+    group_id="g", generation=Generation(1), member_id=MemberId("dead"), instance_id=None
+)
+guard.identity(me)
+print(guard._process.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+"""A member's process, of which there is no more to know: it dies beside its watchdog."""
+
+
+def command(servers: str, how: str = "") -> list[str]:
+    return [sys.executable, "-c", _DIES, servers, how]
+
+
+def is_running(pid: int) -> bool:
+    """Alive, and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def refusing(embedded: EmbeddedKafka) -> EmbeddedKafka:
+    """Lets nobody leave for some seconds, as a coordinator that loads its groups."""
+    embedded.fail("LeaveGroup", *[int(ErrorCode.coordinator_load_in_progress)] * REFUSALS)
+    embedded.track_requests()
+    return embedded
+
+
+def leaves(kafka: EmbeddedKafka) -> int:
+    return sum(1 for request in kafka.requests() if request.api == "LeaveGroup")
+
+
+def test_who_reads_a_dead_members_errors_to_the_end_need_not_wait_for_its_watchdog(
+    refusing: EmbeddedKafka,
+) -> None:
+    # It returns when the last process that holds the pipe's other end has let go of it.
+    died = subprocess.run(
+        command(refusing.bootstrap_servers),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE.total_seconds(),
+        check=False,
+    )
+    assert leaves(refusing) <= REFUSALS, "it waited until the watchdog had succeeded"
+    (said,) = died.stderr.splitlines()
+    assert "could not leave" in said
+    assert "COORDINATOR_LOAD_IN_PROGRESS" in said
+    wait_until(lambda: leaves(refusing) == REFUSALS + 1, "it gave up with its words", PATIENCE)
+    watchdog = int(died.stdout)
+    wait_until(lambda: not is_running(watchdog), "it has left, and stays", PATIENCE)
+
+
+def test_nor_where_no_broker_can_be_reached() -> None:
+    died = subprocess.run(
+        command("127.0.0.1:1"),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE.total_seconds(),
+        check=False,
+    )
+    watchdog = int(died.stdout)
+    assert is_running(watchdog), "it does not go on trying"
+    os.kill(watchdog, signal.SIGKILL)
+    (said,) = died.stderr.splitlines()
+    assert "could not leave" in said
+    assert "connection refused" in said
+
+
+def test_a_reader_that_does_not_read_is_not_waited_for(refusing: EmbeddedKafka) -> None:
+    """A full pipe may be why the member was killed."""
+    with subprocess.Popen(
+        command(refusing.bootstrap_servers, "full"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as member:
+        assert member.stdout is not None
+        watchdog = int(member.stdout.readline())
+        wait_until(lambda: leaves(refusing) == REFUSALS + 1, "it waits", PATIENCE)
+        wait_until(lambda: not is_running(watchdog), "it has left, and stays", PATIENCE)
+
+
+def test_a_member_without_standard_error_has_a_watchdog_like_others(
+    refusing: EmbeddedKafka,
+) -> None:
+    subprocess.run(
+        ["sh", "-c", 'exec "$@" 2>&-', "sh", *command(refusing.bootstrap_servers)],
+        stdout=subprocess.DEVNULL,
+        timeout=PATIENCE.total_seconds(),
+        check=False,
+    )
+    wait_until(lambda: leaves(refusing) == REFUSALS + 1, "it gave up with its words", PATIENCE)
