@@ -17,7 +17,7 @@ from typing import IO
 
 from kafka_coop.broker.pool import Brokers
 from kafka_coop.config import ConnectionSettings
-from kafka_coop.errors import RequestFailedError
+from kafka_coop.errors import ConfigurationError, RequestFailedError
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import (
     CoordinatorFound,
@@ -114,21 +114,23 @@ async def leave(
 
     Args:
         ward: The member.
-        settings: How it connected.
+        settings: How it connected. Certificates are read anew until they can be: they may be in
+            exchange just now, a key without its certificate.
         say: Is told once, and soon, that it has not succeeded.
         clock: Seconds since some moment.
         sleep: Between two attempts.
     """
     began, pause = clock(), _SHORTEST_PAUSE
-    brokers = Brokers(settings)
+    brokers: Brokers | None = None
     node = ward.coordinator
     failure: str | None
     said = False
     try:
         while True:
             try:
+                brokers = brokers or Brokers(settings)
                 failure = await _attempt(brokers, ward, node)
-            except RequestFailedError as error:
+            except (ConfigurationError, RequestFailedError) as error:
                 failure = str(error)
             tried = clock() - began
             if failure is not None and tried >= _QUIET and not said:
@@ -140,7 +142,8 @@ async def leave(
             await sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
     finally:
-        await brokers.close()
+        if brokers is not None:
+            await brokers.close()
 
 
 async def _attempt(brokers: Brokers, ward: Ward, node: Node | None) -> str | None:

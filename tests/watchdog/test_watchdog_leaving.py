@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
+import trustme
 
 from kafka_coop.config import parse
 from kafka_coop.protocol.error_codes import ErrorCode
@@ -33,9 +35,9 @@ class Time:
         self.now += seconds
 
 
-def leave_for(member_id: str, servers: str, time: Time) -> list[str]:
+def leave_for(member_id: str, servers: str, time: Time, **tls: str) -> list[str]:
     """Returns what it said."""
-    config = parse({"bootstrap.servers": servers, "group.id": GROUP})
+    config = parse({"bootstrap.servers": servers, "group.id": GROUP, **tls})
     ward = Ward(group_id=GROUP, member_id=member_id)
     said: list[str] = []
     asyncio.run(leave(ward, config.connection, say=said.append, clock=time.clock, sleep=time.sleep))
@@ -100,3 +102,26 @@ def test_a_member_that_the_group_does_not_know_is_no_reason_to_go_on(
     embedded.fail("LeaveGroup", int(ErrorCode.unknown_member_id))
     assert not leave_for("dropped", embedded.bootstrap_servers, time)
     assert not time.pauses
+
+
+def test_a_certificate_that_is_gone_is_told_by_its_key(tmp_path: Path) -> None:
+    """Files are read when the member has died, long after it read them itself."""
+    time = Time()
+    gone = str(tmp_path / "ca.pem")
+    tls = {"security.protocol": "ssl", "ssl.ca.location": gone}
+    (said,) = leave_for("dead", "127.0.0.1:1", time, **tls)
+    assert "could not leave" in said
+    assert "ssl.ca.location" in said
+    assert gone in said
+    assert 45 <= sum(time.pauses) <= 62, "it may come back"
+
+
+def test_a_key_whose_certificate_is_still_the_old_one_is_told(tmp_path: Path) -> None:
+    old, new = (trustme.CA().issue_cert("client.example") for _ in range(2))
+    certificate, key = tmp_path / "client.pem", tmp_path / "client.key"
+    certificate.write_bytes(b"".join(blob.bytes() for blob in old.cert_chain_pems))
+    key.write_bytes(new.private_key_pem.bytes())
+    pair = {"ssl.certificate.location": str(certificate), "ssl.key.location": str(key)}
+    (said,) = leave_for("dead", "127.0.0.1:1", Time(), **{"security.protocol": "ssl"}, **pair)
+    assert "could not leave" in said
+    assert "ssl.certificate.location" in said
