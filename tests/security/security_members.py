@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import logging
 import traceback
 from typing import Any
 
@@ -12,6 +14,10 @@ from prometheus_client import generate_latest
 from security_support import CLIENT_SECRET, GROUP, PASSWORD, TOPIC, Provider, authority, pem
 
 from kafka_coop.testing.local import LocalKafka
+
+LIBRDKAFKA = "librdkafka"
+TALKATIVE: dict[str, Any] = {"debug": "all", "logger": logging.getLogger(LIBRDKAFKA)}
+"""Settings of a member whose librdkafka says all that it ever may."""
 
 
 def publish(kafka: LocalKafka, *partitions: int) -> None:
@@ -46,6 +52,17 @@ def member(kafka: LocalKafka, security: dict[str, Any], group: str = GROUP, **mo
     made = Member(kafka, group, **security, **more)
     made.subscribe(TOPIC)
     return made
+
+
+def secrets(oidc: Provider, user: str = "reader") -> list[str]:
+    """What nobody may ever see: also as a token endpoint gets it."""
+    basic = base64.b64encode(f"{user}:{CLIENT_SECRET}".encode()).decode()
+    return [PASSWORD, CLIENT_SECRET, basic, *oidc.issued]
+
+
+def said_by_librdkafka(caplog: pytest.LogCaptureFixture) -> str:
+    """Its log alone: without it, a search for secrets there proves nothing."""
+    return "\n".join(r.getMessage() for r in caplog.records if r.name == LIBRDKAFKA)
 
 
 def everything_said(one: Member, caplog: pytest.LogCaptureFixture) -> str:

@@ -11,7 +11,16 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]  # hidden by its stubs
 from integration_support import PATIENCE, Member, code, members, unique, until
-from security_members import everything_said, login, member, publish, tls
+from security_members import (
+    TALKATIVE,
+    everything_said,
+    login,
+    member,
+    publish,
+    said_by_librdkafka,
+    secrets,
+    tls,
+)
 from security_support import (
     CLIENT_SECRET,
     MECHANISMS,
@@ -78,7 +87,7 @@ def logs_in_again(
     """A member outlives three logins and a token, and then commits and fetches as before."""
     publish(kafka, 0)
     with caplog.at_level(logging.DEBUG):
-        one = member(kafka, security)
+        one = member(kafka, security, **TALKATIVE)
         with members(one):
             until(lambda: len(one.owned) == 2 and bool(one.records), one)
             offsets = [TopicPartition(TOPIC, 0, 1)]
@@ -92,7 +101,8 @@ def logs_in_again(
             assert not one.calls("lost")
             assert "the connection was cut" not in caplog.text, "it logged in anew instead"
             said = everything_said(one, caplog)
-    for secret in (PASSWORD, CLIENT_SECRET, *oidc.issued):
+    assert f"mechanisms {security['sasl.mechanism']}, provider" in said_by_librdkafka(caplog)
+    for secret in secrets(oidc):
         assert secret not in said
 
 
@@ -112,11 +122,12 @@ def test_a_wrong_secret_is_named_and_not_shown(
     wrong = "hunter-two-is-wrong"
     key = "sasl.oauthbearer.client.secret" if mechanism == "OAUTHBEARER" else "sasl.password"
     with caplog.at_level(logging.DEBUG):
-        one = member(guarded, {**login(oidc, mechanism), key: wrong})
+        one = member(guarded, {**login(oidc, mechanism), key: wrong}, **TALKATIVE)
         with members(one):
             until(lambda: bool(one.raised), one)
             assert code(one.raised[0]) == KafkaError._AUTHENTICATION
             assert wrong not in everything_said(one, caplog)
+            assert mechanism in said_by_librdkafka(caplog)
 
 
 def test_what_a_callback_raises_is_named_and_its_text_not_shown(
