@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from integration_support import PATIENCE, code, in_background, members, shared, 
 from mixed_support import PARTITIONS, Guest, Trial, trial
 
 from kafka_coop.testing.cluster import KafkaCluster
+from kafka_coop.testing.trial.member import Client
 
 pytestmark = [
     pytest.mark.kafka,
@@ -134,3 +137,103 @@ def test_a_rolling_bounce_there_and_back_without_a_pause(
         assert verdict.sound, str(verdict)
         assert not [e for journal in group.journals().values() for e in journal if e.kind == "L"]
         assert [m for m in (*roster.gone, *roster.crew) if m.raised] == [last, first]
+
+
+class Mixed:
+    """Two cooperative members of ours, and another client's process, which leads.
+
+    Attributes:
+        crew: Members of ours, polled by turns: whoever joins later is to be added.
+    """
+
+    LEADER = "theirs"
+
+    def __init__(self, group: Trial, leads: Client) -> None:
+        self.group = group
+        group.start(self.LEADER, leads, ["cooperative-sticky"])
+        group.until(lambda: len(group.owned(self.LEADER)) == PARTITIONS, "a first member")
+        self.crew = [Guest(group, next(_NAMES), **classic()) for _ in range(MEMBERS)]
+
+    def step(self) -> None:
+        for member in self.crew:
+            member.step()
+
+    def is_shared(self) -> bool:
+        """Each has its share, and nothing two have."""
+        owned = [self.group.owned(self.LEADER), *({p for _, p in m.owned} for m in self.crew)]
+        fair = min(map(len, owned)) >= PARTITIONS // len(owned)
+        return fair and sorted(p for o in owned for p in o) == [*range(PARTITIONS)]
+
+    def settle(self) -> None:
+        until(self.is_shared, *self.crew)
+        until(lambda: all(member.records for member in self.crew), *self.crew)
+
+    def close(self) -> None:
+        for member in self.crew:
+            member.consumer.close()
+
+
+@pytest.fixture
+def led_by(kafka: KafkaCluster, tmp_path: Path) -> Iterator[Callable[[Client], Mixed]]:
+    """Makes a settled group that this client leads; in the end it is closed."""
+    with trial(kafka, tmp_path) as group, ExitStack() as closing:
+
+        def made(leads: Client) -> Mixed:
+            mixed = Mixed(group, leads)
+            closing.callback(mixed.close)
+            mixed.settle()
+            assert group.leader() == Mixed.LEADER
+            assert not [m.raised for m in mixed.crew if m.raised]
+            return mixed
+
+        yield made
+
+
+def test_cooperative_members_that_java_leads_are_turned_over_and_told(
+    led_by: Callable[[Client], Mixed],
+) -> None:
+    """Its assignments carry nothing: the broker takes them over as they are."""
+    mixed = led_by("java")
+    ours = tuple(mixed.crew)
+    mixed.crew.append(newcomer := Guest(mixed.group, next(_NAMES), **CONSUMER))
+    mixed.settle()
+    until(lambda: all(member.raised for member in ours), *mixed.crew)
+    end_soundly(mixed)
+    assert all(the_broker_assigns(member) for member in ours)
+    assert not newcomer.raised
+    assert not newcomer.errors
+
+
+def test_cooperative_members_that_librdkafka_leads_are_not_turned_over(
+    led_by: Callable[[Client], Mixed],
+) -> None:
+    """Its assignments return to each member, itself included, what that sent as user data."""
+    mixed = led_by("confluent")
+    ours = tuple(mixed.crew)
+    before = [list(member.told) for member in ours]
+    mixed.crew.append(newcomer := Guest(mixed.group, next(_NAMES), **CONSUMER))
+    until(lambda: bool(newcomer.errors), *mixed.crew)
+    error = newcomer.errors[0].error()
+    assert error is not None
+    assert error.fatal()
+    assert "the broker does not upgrade it" in error.str()
+    mixed.crew.remove(newcomer)
+    newcomer.consumer.close()
+    assert mixed.is_shared()
+    assert [member.told for member in ours] == before, "they noticed nothing"
+    end_soundly(mixed)
+    assert not [m.raised for m in ours if m.raised]
+
+
+def end_soundly(mixed: Mixed) -> None:
+    """Nothing is lost, nothing had two owners, and no commit of ours was refused."""
+    group = mixed.group
+    with in_background(mixed.step):
+        group.until_read()
+    mixed.close()
+    verdict = group.verdict()
+    assert verdict.sound, str(verdict)
+    taken = [taken for m in mixed.crew for _, commit in m.commits for taken in commit.values()]
+    assert taken
+    assert {error for _, error in taken} == {""}
+    assert not [e for journal in group.journals().values() for e in journal if e.kind == "L"]
