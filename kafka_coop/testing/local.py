@@ -33,7 +33,7 @@ from kafka_coop.testing.broker_settings import (
     zookeepers_own_settings,
 )
 from kafka_coop.testing.cluster import StartedKafka, peek, quiet_admin, wait_until
-from kafka_coop.testing.jars import kafka_jars
+from kafka_coop.testing.jars import cached, kafka_jars
 from kafka_coop.testing.java import find_java
 from kafka_coop.testing.pact import DeathPact
 from kafka_coop.testing.ports import hold_ports
@@ -45,6 +45,7 @@ __all__ = ["DEFAULT_VERSION", "LocalKafka", "LocalKafkaError", "LocalKafkaUnavai
 
 DEFAULT_VERSION: Final = "4.1.0"
 
+_IDENTITY: Final = "meta.properties"
 _ZOOKEEPER: Final = 0  # among the processes; brokers count from 1
 _JVM_OPTIONS: Final = (
     "-Xmx512m",
@@ -287,9 +288,9 @@ class LocalKafka(StartedKafka):
             write_properties(node.settings, settings)
         if not self._with_zookeeper:
             cluster_id = random_id()
-            checkpoint = _bootstrap_checkpoint(self._command(), self._jars)
+            formatted = _formatted(self._command(), self._jars)
             for node in nodes:
-                _format(node, cluster_id, checkpoint)
+                _format(node, cluster_id, formatted)
 
     def _start_zookeeper(self) -> None:
         settings = self._folder / "zookeeper.properties"
@@ -302,11 +303,11 @@ class LocalKafka(StartedKafka):
             )
 
 
-def _format(node: Node, cluster_id: str, checkpoint: Path) -> None:
+def _format(node: Node, cluster_id: str, formatted: Path) -> None:
     """Formats a broker's storage as ``kafka-storage format`` does, without a JVM for each."""
-    shutil.copy(checkpoint, node.data)
+    shutil.copytree(formatted, node.data, dirs_exist_ok=True)
     write_properties(
-        node.data / "meta.properties",
+        node.data / _IDENTITY,
         {
             "version": "1",
             "cluster.id": cluster_id,
@@ -316,27 +317,33 @@ def _format(node: Node, cluster_id: str, checkpoint: Path) -> None:
     )
 
 
-def _bootstrap_checkpoint(command: Sequence[str], jars: Path) -> Path:
-    """The first records of a new cluster: the release's features, such as KIP-848's.
+def _formatted(command: Sequence[str], jars: Path) -> Path:
+    """What a new cluster's storage has: the release's features, such as KIP-848's.
 
-    They are the same for every cluster of a release: Kafka's tool writes them once, and they
-    are kept beside the jars.
+    It is the same for every cluster of a release, but for who it is: Kafka's tool writes it once,
+    where that release has it (since 4.4 in the metadata's own log, KIP-1170), and it is kept in the
+    cache.
     """
-    kept = jars / "bootstrap.checkpoint"
-    if kept.exists():
-        return kept
-    with tempfile.TemporaryDirectory(dir=jars, prefix="format-") as folder:
-        (node,) = place(Path(folder), 1, range(PORTS_OF_A_BROKER))  # nobody starts it
-        node.data.mkdir(parents=True)
-        write_properties(node.settings, quorum_settings(node, (node,), "PLAINTEXT"))
-        tool = ["kafka.tools.StorageTool", "format", "-t", random_id(), "-c", str(node.settings)]
-        done = subprocess.run(  # noqa: S603  # the jars of our cache
-            [*command, *tool], check=False, capture_output=True, text=True, timeout=60
-        )
-        if done.returncode:
-            raise LocalKafkaError(f"the storage tool failed: {done.stdout}{done.stderr}")
-        (node.data / kept.name).rename(kept)
-    return kept
+
+    def make(kept: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix="format-") as folder:
+            (node,) = place(Path(folder), 1, range(PORTS_OF_A_BROKER))  # nobody starts it
+            node.data.mkdir(parents=True)
+            write_properties(node.settings, quorum_settings(node, (node,), "PLAINTEXT"))
+            tool = ["kafka.tools.StorageTool", "format", "-t", random_id()]
+            done = subprocess.run(  # noqa: S603  # the jars of our cache
+                [*command, *tool, "-c", str(node.settings)],
+                check=False,
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
+            if done.returncode:
+                raise LocalKafkaError(f"the storage tool failed: {done.stdout}{done.stderr}")
+            whose = shutil.ignore_patterns(_IDENTITY)
+            shutil.copytree(node.data, kept, ignore=whose, dirs_exist_ok=True)
+
+    return cached(f"{jars.name}-formatted", make)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
