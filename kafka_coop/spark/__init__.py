@@ -10,7 +10,8 @@ The modules, from pure to Spark's own:
 
 errors.py offsets.py admission.py option_values.py kafka_keys.py options.py  decisions and values
 holdings.py loss.py refusals.py placement.py
-rendezvous.py starting.py latency.py member.py replay.py available_now.py    the reader's process
+rendezvous.py starting.py latency.py member.py identities.py extents.py      the reader's process
+gone.py neighbours.py soundness.py replay.py available_now.py serving.py
 session.py
 tickets.py                                                                   both ends of one
 schema.py records.py reading.py                                              tasks

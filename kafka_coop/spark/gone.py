@@ -90,7 +90,7 @@ def refuse_deleted_topics(
     try:
         deleted = deleted_among({of.topic for of in went}, logs, pause)
     except KafkaException:
-        return False
+        return not options.fail_on_data_loss  # it would only be logged, which may be left out
     _refuse_deleted(deleted, options)
     return True
 
@@ -110,8 +110,8 @@ def refuse_deleted_since(
         DataLossError: One is gone, and ``failOnDataLoss`` is true.
         KafkaException: No broker answers.
     """
-    held = {of.topic for of in checkpoint.ranges}
-    lacking = (held | (checkpoint.known_topics & {*options.topics})) - {*there}
+    known = {of.topic for of in checkpoint.ranges} | (checkpoint.known_topics & {*options.topics})
+    lacking = {topic for topic in known - {*there} if options.asks_for(topic)}
     deleted = deleted_among(lacking, logs, options.retry_interval.total_seconds())
     _refuse_deleted(deleted, options)
 
@@ -120,8 +120,8 @@ def _refuse_deleted(topics: Collection[str], options: StreamOptions) -> None:
     if not topics:
         return
     what = (
-        f"{', '.join(sorted(topics))}: the query read from it, and it was deleted (or may not be "
-        "described any more); what was not read is gone"
+        f"{', '.join(sorted(topics))}: the query read it, it or its group, and it was deleted (or "
+        "may not be described any more); what was not read is gone"
     )
     if options.fail_on_data_loss:
         raise DataLossError(f"{what}. To go on with the other topics, set failOnDataLoss=false")

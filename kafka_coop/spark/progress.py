@@ -30,7 +30,7 @@ class SourceProgress:
         group: The consumer group.
         cluster: The id of the cluster that it is in; empty: not known.
         member: The member's id; empty where it has none.
-        topics: Those that it has read, or holds partitions of.
+        topics: Those that it reads.
         lag: Records between the last batch's end and the log's, of each partition held.
         rebalances: How many this run has seen.
         last_rebalance: How long the last one took, from the wish to join to the last callback.
@@ -159,7 +159,7 @@ def _source(end: Mapping[str, Any], latest: Mapping[str, Any]) -> SourceProgress
         group=identity["group"],
         cluster=latest.get("cluster", ""),
         member=latest.get("member", ""),
-        topics=frozenset(end.get("topics", ())) | frozenset(latest.get("topics", ())),
+        topics=frozenset((latest if _is_own(latest) else end).get("topics", ())),
         lag=lag,
         rebalances=latest.get("rebalances", 0),
         last_rebalance=timedelta(milliseconds=latest.get("lastRebalanceMs", 0)),

@@ -42,7 +42,6 @@ from kafka_coop.spark.serving import serve_metrics
 from kafka_coop.spark.soundness import (
     refuse_competition,
     refuse_moved_state,
-    refuse_scattered_join,
     refuse_shared_state,
     refuse_taken_state,
 )
@@ -201,7 +200,11 @@ class Session:
             "group": self._options.group,
             "cluster": self._logs.cluster,
             "member": member.member_id,
-            "topics": sorted(self._topics.keys() | {of.topic for of in held}),
+            "topics": sorted(
+                topic
+                for topic in self._topics.keys() | {of.topic for of in held}
+                if self._options.asks_for(topic)
+            ),
             "tps": {f"{of.topic}:{of.partition}": self._extents.ends.get(of) for of in held},
             "leaving": leaving,
             "rebalances": member.rebalances,
@@ -241,6 +244,7 @@ class Session:
             refuse_another_cluster(checkpoint, self._logs.cluster)
             with answering(options):
                 refuse_deleted_since(checkpoint, counts, self._logs, options)
+        self._aim_at_late_ones(counts)
         self._identities = Identities(self._logs, checkpoint.ids if checkpoint else {})
         self._gone = self._made_anew(counts)
         if checkpoint is None:
@@ -267,6 +271,16 @@ class Session:
             begin=self._begin,
         )
         return self._member
+
+    def _aim_at_late_ones(self, counts: Mapping[str, int]) -> None:
+        """A broker that has just started may know a topic that it did not when the run began."""
+        if self._targets is None:
+            return
+        known = {of.topic for of in self._targets}
+        late = {t: counts[t] for t in self._options.topics if t in counts and t not in known}
+        if late:
+            with answering(self._options):
+                self._targets |= self._logs.all_ends(wanted_partitions(self._options, late))
 
     def _made_anew(self, topics: Collection[str], *, at_once: bool = False) -> Collection[str]:
         """Those of the topics that are others than they were, and may be gone on with."""
@@ -384,16 +398,12 @@ class Session:
 
     def _refuse_shared(self, member: Member, its: Rendezvous) -> None:
         options = self._options
-        if options.partitions:  # no group
-            return
-        with member.changed:
-            topics = {of.topic for of in member.holdings.held} | {*options.topics, *self._topics}
-            rebalances = member.rebalances
-        others = functools.partial(
-            self._neighbours.partitions, topics, member=member.member_id, rebalances=rebalances
+        if options.partitions or not its.is_stateful():
+            return  # without a group, or without anything to lose
+        shared = self._neighbours.look(
+            options.asks_for, member=member.member_id, rebalances=member.rebalances
         )
-        refuse_shared_state(others, its, options)
-        refuse_scattered_join(topics, its, options)
+        refuse_shared_state(shared, its, options)
 
     # --- topics that are gone ----------------------------------------------------------------
 

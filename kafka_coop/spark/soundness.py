@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
-from kafka_coop.config import parse
 from kafka_coop.spark.errors import MembershipError, names_of
+from kafka_coop.spark.neighbours import Shared
 from kafka_coop.spark.offsets import TakenOver
 from kafka_coop.spark.options import StreamOptions
 from kafka_coop.spark.rendezvous import Rendezvous
 from kafka_coop.types import TopicPartition
 
 _KEEPING_TOGETHER = frozenset({"range", "stream-join-sticky"})
-"""Strategies that give all topics' partitions of one number to one member."""
-
-_BOTH = 2
+"""Strategies that give all topics' partitions of one number to one member: ``range`` where topics
+have equally many, and all members read the same topics."""
 
 _KEEPS_STATE = (
     "keeps state, which stays in its checkpoint: results would be wrong. {give} the query a group "
@@ -26,6 +25,7 @@ _AGGREGATES = (
     "here before, and in part where a window began before the horizon. {give} the query a group "
     "of its own, or aggregate what its sink has (docs/SPARK.md)"
 )
+_ELSEWHERE = "Set checkpointLocation to a new folder, for this one is the group's, and give"
 _AFRESH = (
     "This checkpoint has gone on from there, and no option mends it: set checkpointLocation to a "
     "new folder, and give"
@@ -64,54 +64,39 @@ def refuse_moved_state(
     if why := _wrong(how, its):
         raise MembershipError(
             f"{names_of(moved)} moved between this query and other members of the group "
-            f"{options.group!r}, and the query {why.format(give='Give')}"
+            f"{options.group!r}, and the query {why.format(give=_ELSEWHERE)}"
         )
 
 
-def refuse_shared_state(
-    others: Callable[[], Collection[TopicPartition]], its: Rendezvous, options: StreamOptions
-) -> None:
+def refuse_shared_state(shared: Shared, its: Rendezvous, options: StreamOptions) -> None:
     """Others have partitions of the same topics: of what is counted, each has a part.
 
     Nothing need have moved: members that come to a new group together divide it in its first round.
     And what is not wrong yet will be, with the first partition that moves.
 
     Args:
-        others: What other members of the group have of the topics. Asked only where it matters.
+        shared: What other members of the group have of the topics.
         its: What is known of the query.
         options: The source's.
 
     Raises:
-        MembershipError: There are some, and the query keeps state for which that is wrong.
+        MembershipError: They have some, and the query keeps state for which that is wrong.
     """
-    replays = options.horizon is not None
-    why = _wrong(TakenOver(bare=not replays, replayed=replays), its)
-    if why and (theirs := others()):
-        raise MembershipError(
-            f"other members of the group {options.group!r} have {names_of(theirs)} of the topics "
-            f"that the query reads, and the query {why.format(give='Give')}"
-        )
-
-
-def refuse_scattered_join(topics: Collection[str], its: Rendezvous, options: StreamOptions) -> None:
-    """A join has to find both sides' partitions of a number at one member.
-
-    Args:
-        topics: Those that the query reads.
-        its: What is known of the query.
-        options: Its strategies; with a ``replayHorizon`` it is meant to share its group.
-
-    Raises:
-        MembershipError: A strategy may give them to two.
-    """
-    if options.horizon is None or len(topics) < _BOTH or not its.is_joining():
+    if not shared.partitions:
         return
-    if scattering := sorted({*parse(options.kafka).strategies} - _KEEPING_TOGETHER):
+    theirs = (
+        f"other members of the group {options.group!r} have {names_of(shared.partitions)} of the "
+        "topics that the query reads"
+    )
+    replays = options.horizon is not None
+    if why := _wrong(TakenOver(bare=not replays, replayed=replays), its):
+        raise MembershipError(f"{theirs}, and the query {why.format(give=_ELSEWHERE)}")
+    if its.is_joining() and shared.strategy not in _KEEPING_TOGETHER:
         raise MembershipError(
-            f"the query joins what it reads of {', '.join(sorted(topics))}, with a replayHorizon, "
-            f"and {', '.join(scattering)} may give partitions of one number to two members, whose "
-            "records then never meet: set kafka.partition.assignment.strategy=stream-join-sticky "
-            "for all members of the group (docs/SPARK.md)"
+            f"{theirs}, the query joins streams, and {shared.strategy} may give partitions of one "
+            "number to two members, whose records then never meet: set "
+            "kafka.partition.assignment.strategy=stream-join-sticky for all members of the group "
+            "(docs/SPARK.md)"
         )
 
 

@@ -42,7 +42,8 @@ def main() -> None:
     def read() -> list[tuple[int, int]]:
         if not (out / "_spark_metadata").exists():
             return []
-        return [tuple(row) for row in spark.read.parquet(str(out)).collect()]
+        rows = spark.read.schema("partition int, offset long").parquet(str(out))
+        return [tuple(row) for row in rows.collect()]
 
     lag = {"query": str(query.id), "group": topic, "topic": topic, "partition": "0"}
     deadline = time.monotonic() + _PATIENCE

@@ -18,7 +18,7 @@ import argparse
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,6 +32,7 @@ from spark_rereads import History, Record, judge
 from spark_stand_in import AIM, Checkpoint, Death, Query, random_death
 
 from kafka_coop.assignors import known_names
+from kafka_coop.testing.cluster import wait_until
 from kafka_coop.testing.local import LocalKafka
 
 PARTITIONS = 4
@@ -166,8 +167,9 @@ class _Schedule:
         query = self._running[n]
         if query is None:
             sink_takes = rng.choice([0.0, 0.0, 0.3, 7.0])
-            ends = rng.random() < 0.25
-            self._start(n, dies=random_death(rng), sink_takes=sink_takes, ends=ends)
+            dies = random_death(rng)
+            ends = rng.random() < 0.25 or (dies is not None and dies.at == AIM)
+            self._start(n, dies=dies, sink_takes=sink_takes, ends=ends)
         elif (what := rng.random()) < 0.2:
             query.stop()
         elif what < 0.4:
@@ -275,10 +277,14 @@ class _Schedule:
         self._partitions += 1
         grown = self._admin.create_partitions([NewPartitions(self._topic, self._partitions)])
         grown[self._topic].result(MOMENT)
-        while len(self._producer.list_topics(self._topic).topics[self._topic].partitions) < (
-            self._partitions
-        ):
-            pass  # each question is one to the broker, which hears of it from its controller
+        wait_until(
+            lambda: len(self._known_partitions()) == self._partitions, "the topic does not grow"
+        )
+
+    def _known_partitions(self) -> Mapping[int, object]:
+        told = self._producer.list_topics(self._topic, timeout=MOMENT)
+        partitions: Mapping[int, object] = told.topics[self._topic].partitions
+        return partitions
 
     def _start(
         self, n: int, *, dies: Death | None, sink_takes: float = 0.0, ends: bool = False

@@ -92,6 +92,7 @@ def serve(
     session = None
     near = run is not None and run.number % 2 == 1
     with contextlib.ExitStack() as noted:
+        planning = noted.enter_context(_planning())
         if run is not None:
             noted.enter_context(_named(run))
         if told is not None:
@@ -103,9 +104,7 @@ def serve(
                 name, args = pipe.recv()
                 try:
                     session = session or Session(stream_options(options), near=near)
-                    result = getattr(session, name)(
-                        *args, **({"limited": True} if name == "latest" else {})
-                    )
+                    result = _called(session, name, args, planning)
                     if hasty and name == "tasks" and session._member is not None:
                         session._member.holdings.finish()
                         session._member.commit_now()
@@ -119,6 +118,25 @@ def serve(
         finally:
             if session is not None:
                 session.close()
+
+
+def _called(session: Session, name: str, args: Iterable[Any], planning: list[int]) -> Any:
+    if name != "latest":
+        return getattr(session, name)(*args)
+    return session.latest(*args, limited=True), planning[0]
+
+
+@contextlib.contextmanager
+def _planning() -> Iterator[list[int]]:
+    """When a batch was planned last, or tried to be: a call may have waited for long before."""
+    plan, began = Session._plan, [now()]
+
+    def noted(session: Session, *args: Any, **options: Any) -> Any:
+        began[0] = now()
+        return plan(session, *args, **options)
+
+    with patch.object(Session, "_plan", noted):
+        yield began
 
 
 @contextlib.contextmanager
@@ -379,11 +397,11 @@ class Query:
         while True:
             self._reach("before latestOffset")
             start = log.offsets[-1] if log.offsets else {}
-            asked = now()
-            end = self._call("latest", start)
+            end, asked = self._call("latest", start)
             planned = now()
             self._reach("planned")
             if end == start and self._ends:
+                self._drained = True  # all that it did is committed
                 return
             if end == start:
                 continue
@@ -469,4 +487,5 @@ def random_death(rng: random.Random) -> Death | None:
     if rng.random() < 0.3:
         return None
     after = rng.choice([0.0, 0.001, 0.01, 0.1])
-    return Death(at=rng.choice([*POINTS, *CALLS, *STEPS]), time=rng.randint(1, 4), after=after)
+    at, time_ = rng.choice([*POINTS, *CALLS, *STEPS]), rng.randint(1, 4)
+    return Death(at=at, time=1 if at == AIM else time_, after=after)

@@ -254,9 +254,10 @@ def test_an_executor_that_is_killed_costs_nothing(
         stack.callback(driver.kill)
         for _ in range(2):
             more = partial(driver.has_written_more_than, driver.written().total())
-            topic.produce(100)
+            topic.produce(400)
             wait_until(more, "it does not go on", _START)
             killed = cluster.executors()
+            assert killed
             for executor in killed:
                 os.kill(executor, signal.SIGKILL)
             wait_until(partial(cluster.has_others_than, killed), "no other is started", _START)

@@ -68,7 +68,7 @@ def test_it_is_skipped_and_logged_where_that_may_be(
     again = box.session(failOnDataLoss="false", **both(box, how))
     box.produce(1)
     assert ranges(batch(again, end)) == {0: Range(3, 4), 1: Range(3, 4)}
-    assert f"failOnDataLoss=false: {box.topic}-deleted: the query read from it" in caplog.text
+    assert f"failOnDataLoss=false: {box.topic}-deleted: the query read it" in caplog.text
 
 
 def test_a_batch_that_read_nothing_of_it_is_replayed(box: Box) -> None:
@@ -94,9 +94,24 @@ def test_a_topic_that_there_never_was_is_misspelt(box: Box) -> None:
             box.session(**options).latest(start, limited=True)
 
 
-def test_what_is_asked_for_no_more_is_not_taken_for_deleted(box: Box) -> None:
+@pytest.mark.parametrize("is_there", [True, False])
+def test_what_is_asked_for_no_more_may_be_deleted(box: Box, is_there: bool) -> None:
     assert isinstance(box.kafka, KafkaCluster)
     end = end_with_both(box, "subscribePattern")
-    box.kafka.create_topic(f"{box.topic}-deleted", partitions=1)
+    if is_there:
+        box.kafka.create_topic(f"{box.topic}-deleted", partitions=1)
     box.produce(1)
     assert ranges(batch(box.session(), end)) == {0: Range(3, 4), 1: Range(3, 4)}
+
+
+def test_a_run_that_ends_reads_a_topic_that_was_not_told_of_when_it_began(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a broker that has just started; it would end well, and have read nothing."""
+    end = end_with_both(box, "subscribePattern")
+    box.produce(1)
+    again = box.session()
+    with monkeypatch.context() as silence:
+        silence.setattr(again._logs, "partition_counts", lambda *_: {})
+        again.aim_at_what_is_there()
+    assert ranges(batch(again, end)) == {0: Range(3, 4), 1: Range(3, 4)}

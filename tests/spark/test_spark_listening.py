@@ -37,6 +37,7 @@ def source(topic: str, *, lag: int, id_: str = "abc") -> Any:
     report = {
         "id": id_,
         "group": "g",
+        "topics": [topic],
         "tps": {f"{topic}:0": 5 + lag},
         "rebalances": 3,
         "lastRebalanceMs": 70,
