@@ -120,7 +120,7 @@ def _refuse_deleted(topics: Collection[str], options: StreamOptions) -> None:
     if not topics:
         return
     what = (
-        f"{', '.join(sorted(topics))}: the query read it, it or its group, and it was deleted (or "
+        f"{', '.join(sorted(topics))}: the query or its group has read it, and it was deleted (or "
         "may not be described any more); what was not read is gone"
     )
     if options.fail_on_data_loss:
