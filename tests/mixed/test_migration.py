@@ -236,4 +236,3 @@ def end_soundly(mixed: Mixed) -> None:
     taken = [taken for m in mixed.crew for _, commit in m.commits for taken in commit.values()]
     assert taken
     assert {error for _, error in taken} == {""}
-    assert not [e for journal in group.journals().values() for e in journal if e.kind == "L"]

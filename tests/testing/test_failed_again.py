@@ -155,7 +155,7 @@ def test_trials_of_chance_are_verdicts(file: Path) -> None:
     assert "pytest.mark.verdict(late=True)" in file.read_text().partition("\ndef ")[0]
 
 
-@pytest.mark.parametrize("target", ["versions", "three", "containers"])
+@pytest.mark.parametrize("target", ["versions", "three", "spark-versions", "containers"])
 @pytest.mark.parametrize("forgivable", [True, False])
 def test_ci_repeats_a_run_only_where_no_verdict_failed_in_it(
     target: str, forgivable: bool, monkeypatch: pytest.MonkeyPatch
@@ -174,7 +174,7 @@ def test_ci_repeats_a_run_only_where_no_verdict_failed_in_it(
     monkeypatch.setenv("PATH", f"{Path('bin').absolute()}:{os.environ['PATH']}")
     Path(".ci/run").write_text((CI / "run").read_text())
     status = subprocess.run(["bash", ".ci/run"], check=False).returncode
-    targets = ["test", "versions", "three", "containers"]
+    targets = ["test", "versions", "three", "spark-versions", "containers"]
     begun, repeated = targets[: targets.index(target) + 1], targets[targets.index(target) :]
     assert (status == 0) == forgivable
     ran = Path("log").read_text().split()
