@@ -64,15 +64,15 @@ def record_batch(records: list[Message], of: TopicPartition, schema: pa.Schema) 
         RecordError: A timestamp is beyond what Spark can hold.
     """
     count = len(records)
-    kinds, times = zip(*map(Message.timestamp, records), strict=True)
+    stamps, kinds = _timestamps(records, of)
     columns = [
         pa.array(list(map(Message.key, records)), pa.binary()),
         pa.array(list(map(Message.value, records)), pa.binary()),
         pa.repeat(pa.scalar(of.topic, pa.string()), count),
         pa.repeat(pa.scalar(of.partition, pa.int32()), count),
         _offsets(records),
-        _timestamps(times, records, of),
-        _timestamp_types(kinds),
+        stamps,
+        kinds,
     ]
     if len(schema) > len(columns):
         headers = list(map(_headers, records))
@@ -89,16 +89,26 @@ def _size(record: Message, *, headers: bool) -> int:
     return size or 1
 
 
-def _timestamps(times: tuple[int, ...], records: list[Message], of: TopicPartition) -> pa.Array:
-    """Spark's are microseconds: of Kafka's milliseconds there are more."""
+def _timestamps(records: list[Message], of: TopicPartition) -> tuple[pa.Array, pa.Array]:
+    """And their types, which are Java's numbers: the producer's time 0, the broker's 1, none -1.
+
+    confluent's are one more. Mostly all are of one type, and the pair that each record gives is
+    gone when the next one does: that takes half the time of pairs that are kept.
+    """
+    kind, _ = records[0].timestamp()
+    times = [time for its, time in map(Message.timestamp, records) if its == kind]
+    kinds = pa.repeat(pa.scalar(kind - 1, pa.int32()), len(records))
+    if len(times) < len(records):
+        times = [time for _, time in map(Message.timestamp, records)]
+        kinds = pa.array([its - 1 for its, _ in map(Message.timestamp, records)], pa.int32())
     stamps = pa.array(np.array(times, np.int64), pa.timestamp("ms", tz="UTC"))
     try:
-        return stamps.cast(pa.timestamp("us", tz="UTC"))
+        return stamps.cast(pa.timestamp("us", tz="UTC")), kinds  # of milliseconds there are more
     except pa.ArrowInvalid:
         raise _unfit(times, records, of) from None
 
 
-def _unfit(times: tuple[int, ...], records: list[Message], of: TopicPartition) -> RecordError:
+def _unfit(times: list[int], records: list[Message], of: TopicPartition) -> RecordError:
     """What to say of the first record whose timestamp is too far away."""
     n = next(n for n, time in enumerate(times) if abs(time) > _FARTHEST)
     offset = records[n].offset() or 0
@@ -116,13 +126,6 @@ def _offsets(records: list[Message]) -> pa.Array:
     if last - first + 1 == len(records):
         return pa.array(np.arange(first, last + 1, dtype=np.int64))
     return pa.array(np.array(list(map(Message.offset, records)), np.int64))
-
-
-def _timestamp_types(kinds: tuple[int, ...]) -> pa.Array:
-    """Java's numbers: none -1, the producer's time 0, the broker's 1. confluent's are one more."""
-    if kinds.count(kinds[0]) == len(kinds):
-        return pa.repeat(pa.scalar(kinds[0] - 1, pa.int32()), len(kinds))
-    return pa.array(np.array(kinds, np.int32) - 1)
 
 
 def _headers(record: Message) -> list[dict[str, Any]] | None:
