@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import http.client
-import json
 import logging
 import ssl
 import urllib.error
@@ -24,6 +23,7 @@ from kafka_coop.errors import (
     ConnectionFailedError,
     RequestFailedError,
 )
+from kafka_coop.json_objects import json_object
 
 _log = logging.getLogger(__name__)
 
@@ -243,7 +243,7 @@ def _post(
 def _refused(error: urllib.error.HTTPError, settings: OidcSettings) -> RequestFailedError:
     """An answer other than 200. What may pass by itself is no failed authentication."""
     try:
-        said = _parse(error.read(_ANSWER_MAX_BYTES))
+        said = json_object(error.read(_ANSWER_MAX_BYTES)) or {}
     except (OSError, http.client.HTTPException):
         said = {}
     reasons = [str(said[key]) for key in ("error", "error_description") if key in said]
@@ -261,7 +261,7 @@ def _refused(error: urllib.error.HTTPError, settings: OidcSettings) -> RequestFa
 
 def _read_token(body: bytes, settings: OidcSettings, asked_at: float) -> Token:
     """The token in an endpoint's answer; its life from ``expires_in``, else from the JWT."""
-    said = _parse(body)
+    said = json_object(body) or {}
     value = said.get("access_token")
     if not isinstance(value, str):
         raise AuthenticationFailedError(
@@ -286,16 +286,7 @@ def _jwt_expiry(token: str) -> float | None:
         claims = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
     except ValueError:
         return None
-    return _number(_parse(claims).get("exp"))
-
-
-def _parse(body: bytes) -> dict[str, Any]:
-    """A JSON object, empty where there is none."""
-    try:
-        said = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return said if isinstance(said, dict) else {}
+    return _number((json_object(claims) or {}).get("exp"))
 
 
 def _number(value: object) -> float | None:

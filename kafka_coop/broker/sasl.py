@@ -8,13 +8,14 @@ SaslAuthenticate. No secret is in any error's text.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Generator, Mapping
 from typing import TypeAlias
 
-# It is annotated nowhere.
 from kafka_coop.errors import AuthenticationFailedError
+
+# It is annotated nowhere.
+from kafka_coop.json_objects import json_object
 
 Conversation: TypeAlias = Generator[bytes, bytes, None]
 
@@ -128,11 +129,8 @@ def check_extensions(extensions: Mapping[str, str]) -> None:
 
 def _refusal(challenge: bytes) -> str:
     """What an OAUTHBEARER error challenge says (RFC 7628, 3.2.2)."""
-    try:
-        said = json.loads(challenge)
-    except (ValueError, RecursionError):
-        return "the broker gave no readable reason"
-    if not isinstance(said, dict):
+    said = json_object(challenge)
+    if said is None:
         return "the broker gave no readable reason"
     known = [f"{key}={said[key]!r}"[:200] for key in ("status", "scope") if key in said]
     return ", ".join(known) or "the broker gave no reason"

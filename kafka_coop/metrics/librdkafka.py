@@ -8,13 +8,13 @@ series: their number is bounded, where that of topics is not.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from kafka_coop.json_objects import json_object
 from kafka_coop.metrics.families import MEMBER_LABELS, PREFIX
 
 _MICROSECONDS: Final = 1e-6
@@ -170,11 +170,8 @@ def _gauge_of_brokers(name: str, text: str, value: _BrokerValue, known: _Known) 
 
 
 def _parsed(text: str) -> Statistics | None:
-    try:
-        report = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return _statistics(report) if isinstance(report, dict) else None
+    report = json_object(text)
+    return None if report is None else _statistics(report)
 
 
 def _statistics(report: Mapping[str, Any]) -> Statistics:

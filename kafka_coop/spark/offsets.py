@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from kafka_coop.json_objects import json_object
 from kafka_coop.spark.errors import CheckpointError
 from kafka_coop.types import TopicPartition
 
@@ -197,11 +198,8 @@ class Claim(NamedTuple):
 
 def claim_of(metadata: str | None) -> Claim | None:
     """The claim in a committed offset's metadata, which is anybody's, and may have none."""
-    try:
-        fields = json.loads(metadata or "null")
-    except (ValueError, RecursionError):  # the latter: a thousand brackets
-        return None
-    if not isinstance(fields, dict) or fields.get("kafka_coop") != _VERSION:
+    fields = json_object(metadata or "")
+    if fields is None or fields.get("kafka_coop") != _VERSION:
         return None
     run, after = fields.get("run"), fields.get("after")
     if not isinstance(run, str):

@@ -13,6 +13,7 @@ from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
+from kafka_coop.json_objects import json_object
 from kafka_coop.types import TopicPartition
 
 _JOIN = "symmetricHashJoin"
@@ -136,10 +137,7 @@ def in_competition(sources: Sequence[SourceProgress]) -> list[SourceProgress]:
 
 
 def _json(text: Any) -> dict[str, Any]:
-    try:
-        given = json.loads(text) if isinstance(text, str) else text
-    except (ValueError, RecursionError):
-        return {}
+    given = json_object(text) if isinstance(text, str) else text
     return given if isinstance(given, dict) else {}
 
 
