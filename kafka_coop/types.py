@@ -7,6 +7,7 @@ inside them are marked read-only, so that a snapshot stays a snapshot.
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, NewType, Protocol, TypeAlias, TypeVar, runtime_checkable
@@ -25,6 +26,12 @@ NO_GENERATION = Generation(-1)
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 """The brokers' own: no pattern means them, and no group is asked about them."""
+
+
+def is_matched(topic: str, pattern: str) -> bool:
+    """Whether a regular expression means the topic: it matches from its start."""
+    return topic not in INTERNAL_TOPICS and re.match(pattern, topic) is not None
+
 
 PartitionIndices: TypeAlias = npt.NDArray[np.int32]
 _Integer = TypeVar("_Integer", bound=np.integer)

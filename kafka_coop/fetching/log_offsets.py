@@ -7,7 +7,6 @@ AdminClient asks each broker once for all partitions that it leads.
 from __future__ import annotations
 
 import contextlib
-import re
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
@@ -21,7 +20,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from kafka_coop.config.known import KNOWN
 from kafka_coop.config.properties import Role
-from kafka_coop.types import INTERNAL_TOPICS, TopicPartition
+from kafka_coop.types import TopicPartition, is_matched
 
 _SPEC: Any = OffsetSpec  # untyped
 _NO_RECORD = -1
@@ -180,7 +179,7 @@ class LogOffsets:
             for name, topic in metadata.topics.items()
             if topic.error is None
             and topic.partitions
-            and (name in wanted or _matches(pattern, name))
+            and (name in wanted or (pattern is not None and is_matched(name, pattern)))
         }
 
     def topic_ids(self, topics: Iterable[str], *, timeout: float) -> dict[str, str]:
@@ -265,10 +264,6 @@ class LogOffsets:
         except FutureTimeoutError:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None  # noqa: SLF001  # confluent's public constant
         return offset
-
-
-def _matches(pattern: str | None, topic: str) -> bool:
-    return pattern is not None and topic not in INTERNAL_TOPICS and bool(re.match(pattern, topic))
 
 
 def _is_common(key: str) -> bool:

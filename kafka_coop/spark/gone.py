@@ -110,7 +110,7 @@ def refuse_deleted_since(
         DataLossError: One is gone, and ``failOnDataLoss`` is true.
         KafkaException: No broker answers.
     """
-    known = {of.topic for of in checkpoint.ranges} | (checkpoint.known_topics & {*options.topics})
+    known = {of.topic for of in checkpoint.ranges} | (checkpoint.topics.keys() & {*options.topics})
     lacking = {topic for topic in known - {*there} if options.asks_for(topic)}
     deleted = deleted_among(lacking, logs, options.retry_interval.total_seconds())
     _refuse_deleted(deleted, options)

@@ -28,7 +28,7 @@ class Shared:
     """What others have of the topics that a query reads.
 
     Attributes:
-        partitions: None: it is alone with them, or it is not known.
+        partitions: Empty where it is alone with them, and where it is not known.
         strategy: By which the group is balanced.
     """
 

@@ -8,7 +8,6 @@ connected, with the option's name and the remedy.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -21,7 +20,7 @@ from kafka_coop.spark import option_values as values
 from kafka_coop.spark.errors import OptionError
 from kafka_coop.spark.kafka_keys import OF_MEMBERS, PREFIX, Use, require_producers, require_use
 from kafka_coop.spark.option_values import EARLIEST, LATEST, Boundary
-from kafka_coop.types import INTERNAL_TOPICS, TopicPartition
+from kafka_coop.types import TopicPartition, is_matched
 
 _GROUP: Final = "kafka.group.id"
 _OFFSETS_EXAMPLE: Final = '{"orders":{"0":23,"1":-2}} (-2: earliest, -1: latest)'
@@ -120,7 +119,7 @@ class ReadOptions:
     def asks_for(self, topic: str) -> bool:
         """Whether the topic is among what is read, if it is there."""
         if self.pattern is not None:
-            return topic not in INTERNAL_TOPICS and bool(re.match(self.pattern, topic))
+            return is_matched(topic, self.pattern)
         return topic in self.topics or any(of.topic == topic for of in self.partitions)
 
     @property

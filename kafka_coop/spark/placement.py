@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from kafka_coop.spark.admission import Part
@@ -35,12 +36,15 @@ class ForgottenError(LookupError):
 @dataclass(slots=True)
 class _Batch:
     free: dict[int, Portion]  # by number: as they were planned
-    ranges: int
     given: dict[int, Portion] = field(default_factory=dict)  # by task
 
     @property
     def tasks(self) -> int:
         return len(self.free) + len(self.given)
+
+    @property
+    def ranges(self) -> int:
+        return sum(map(len, chain(self.free.values(), self.given.values())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +75,8 @@ class Placement:
             Its number, for `give`.
         """
         self._planned += 1
-        ranges = sum(map(len, portions))
-        self._batches[self._planned] = _Batch(dict(enumerate(portions)), ranges)
-        self._kept += ranges
+        batch = self._batches[self._planned] = _Batch(dict(enumerate(portions)))
+        self._kept += batch.ranges
         while self._kept > _KEPT and len(self._batches) > 1:
             self._kept -= self._batches.popitem(last=False)[1].ranges
         return self._planned

@@ -57,11 +57,7 @@ def refuse_moved_state(
     Raises:
         MembershipError: It keeps state for which that is wrong.
     """
-    if not moved:
-        return
-    replays = options.horizon is not None
-    how = TakenOver(bare=not replays, replayed=replays)
-    if why := _wrong(how, its):
+    if moved and (why := _wrong(_coming(options), its)):
         raise MembershipError(
             f"{names_of(moved)} moved between this query and other members of the group "
             f"{options.group!r}, and the query {why.format(give=_ELSEWHERE)}"
@@ -88,8 +84,7 @@ def refuse_shared_state(shared: Shared, its: Rendezvous, options: StreamOptions)
         f"other members of the group {options.group!r} have {names_of(shared.partitions)} of the "
         "topics that the query reads"
     )
-    replays = options.horizon is not None
-    if why := _wrong(TakenOver(bare=not replays, replayed=replays), its):
+    if why := _wrong(_coming(options), its):
         raise MembershipError(f"{theirs}, and the query {why.format(give=_ELSEWHERE)}")
     if its.is_joining() and shared.strategy not in _KEEPING_TOGETHER:
         raise MembershipError(
@@ -114,6 +109,12 @@ def refuse_taken_state(taken: TakenOver, its: Rendezvous, options: StreamOptions
             "partitions came to this query from other members of the group "
             f"{options.group!r}, and the query {why.format(give=_AFRESH)}"
         )
+
+
+def _coming(options: StreamOptions) -> TakenOver:
+    """How partitions come that others have read."""
+    replays = options.horizon is not None
+    return TakenOver(bare=not replays, replayed=replays)
 
 
 def _wrong(taken: TakenOver, its: Rendezvous) -> str:
