@@ -16,6 +16,7 @@ import pytest
 import trustme
 from confluent_kafka.admin import AdminClient
 from cryptography.hazmat.primitives import serialization
+from integration_processes import children, is_running
 from integration_support import PATIENCE, Cluster, Member, classic, members, shared, unique, until
 from test_integration_processes import Child
 
@@ -68,27 +69,9 @@ def pid_of_watchdog(member: Member) -> int:
 
 def watchdog_of(parent: int) -> int:
     """The pid of another process's watchdog."""
-    found = [
-        pid
-        for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
-        if _parent(pid) == parent and b"kafka_coop.watchdog" in _command(pid)
-    ]
+    found = children({parent}, b"kafka_coop.watchdog")
     assert len(found) == 1, found
-    return found[0]
-
-
-def _parent(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
-    except OSError:
-        return 0  # it has ended
-
-
-def _command(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
+    return found.pop()
 
 
 def has_read_everything(pid: int) -> bool:
@@ -122,14 +105,6 @@ def in_group(kafka: KafkaCluster, member: Member) -> int:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     (described,) = admin.describe_consumer_groups([member.group]).values()
     return len(described.result(PATIENCE).members)
-
-
-def is_running(pid: int) -> bool:
-    """Alive, and no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 @pytest.mark.kafka

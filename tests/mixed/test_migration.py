@@ -15,6 +15,7 @@ from integration_support import PATIENCE, code, in_background, members, shared, 
 from mixed_support import PARTITIONS, Guest, Trial, trial
 
 from kafka_coop.testing.cluster import KafkaCluster
+from kafka_coop.testing.trial.journal import Event
 from kafka_coop.testing.trial.member import Client
 
 pytestmark = [
@@ -83,6 +84,11 @@ def the_broker_assigns(member: Guest) -> bool:
     return told == [KafkaError.INCONSISTENT_GROUP_PROTOCOL]
 
 
+def losses(group: Trial) -> list[Event]:
+    """Each on_lost of any member."""
+    return [e for journal in group.journals().values() for e in journal if e.kind == "L"]
+
+
 def state(group: Trial) -> ConsumerGroupState:
     admin = group.kafka.admin()
     (described,) = admin.describe_consumer_groups([group.group]).values()
@@ -135,28 +141,19 @@ def test_a_rolling_bounce_there_and_back_without_a_pause(
             roster.close()
         verdict = group.verdict()
         assert verdict.sound, str(verdict)
-        assert not [e for journal in group.journals().values() for e in journal if e.kind == "L"]
+        assert not losses(group)
         assert [m for m in (*roster.gone, *roster.crew) if m.raised] == [last, first]
 
 
-class Mixed:
-    """Two cooperative members of ours, and another client's process, which leads.
-
-    Attributes:
-        crew: Members of ours, polled by turns: whoever joins later is to be added.
-    """
+class Mixed(Roster):
+    """Cooperative members of ours, and another client's process, which leads."""
 
     LEADER = "theirs"
 
     def __init__(self, group: Trial, leads: Client) -> None:
-        self.group = group
         group.start(self.LEADER, leads, ["cooperative-sticky"])
         group.until(lambda: len(group.owned(self.LEADER)) == PARTITIONS, "a first member")
-        self.crew = [Guest(group, next(_NAMES), **classic()) for _ in range(MEMBERS)]
-
-    def step(self) -> None:
-        for member in self.crew:
-            member.step()
+        super().__init__(group, **classic())
 
     def is_shared(self) -> bool:
         """Each has its share, and nothing two have."""
@@ -167,10 +164,6 @@ class Mixed:
     def settle(self) -> None:
         until(self.is_shared, *self.crew)
         until(lambda: all(member.records for member in self.crew), *self.crew)
-
-    def close(self) -> None:
-        for member in self.crew:
-            member.consumer.close()
 
 
 @pytest.fixture
@@ -222,6 +215,7 @@ def test_cooperative_members_that_librdkafka_leads_are_not_turned_over(
     assert mixed.is_shared()
     assert [member.told for member in ours] == before, "they noticed nothing"
     end_soundly(mixed)
+    assert not losses(mixed.group)
     assert not [m.raised for m in ours if m.raised]
 
 

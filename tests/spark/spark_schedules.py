@@ -18,21 +18,19 @@ import argparse
 import random
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewPartitions
 from spark_commits import read_commits
 from spark_flights import Flights
 from spark_rereads import History, Record, judge
 from spark_stand_in import AIM, Checkpoint, Death, Query, random_death
 
 from kafka_coop.assignors import known_names
-from kafka_coop.testing.cluster import wait_until
+from kafka_coop.testing.cluster import KafkaCluster
 from kafka_coop.testing.local import LocalKafka
 
 PARTITIONS = 4
@@ -76,7 +74,7 @@ class Outcome:
 
 
 def run_schedule(
-    servers: str,
+    kafka: KafkaCluster,
     topic: str,
     seed: int,
     *,
@@ -92,7 +90,7 @@ def run_schedule(
         hasty: With a fault, see `spark_stand_in.serve`.
         flights: A sink that all queries write into, besides their own.
     """
-    schedule = _Schedule(servers, topic, random.Random(seed), restart, hasty=hasty, flights=flights)
+    schedule = _Schedule(kafka, topic, random.Random(seed), restart, hasty=hasty, flights=flights)
     for _ in range(steps):
         schedule.step()
     schedule.stop_all()
@@ -100,10 +98,10 @@ def run_schedule(
     return schedule.outcome()
 
 
-def run_death(servers: str, topic: str, death: Death, flights: Flights) -> Outcome:
+def run_death(kafka: KafkaCluster, topic: str, death: Death, flights: Flights) -> Outcome:
     """One query dies there for certain, while another comes; in the end all are started again."""
     schedule = _Schedule(
-        servers,
+        kafka,
         topic,
         random.Random(0),
         None,
@@ -119,7 +117,7 @@ def run_death(servers: str, topic: str, death: Death, flights: Flights) -> Outco
 class _Schedule:
     def __init__(
         self,
-        servers: str,
+        kafka: KafkaCluster,
         topic: str,
         rng: random.Random,
         restart: Callable[[], None] | None,
@@ -136,7 +134,7 @@ class _Schedule:
         self._drained = 0
         self._topic = topic
         self._options = {
-            "kafka.bootstrap.servers": servers,
+            "kafka.bootstrap.servers": kafka.bootstrap_servers,
             "kafka.group.id": f"group-{topic}",
             "kafka.session.timeout.ms": str(session),
             "kafka.partition.assignment.strategy": strategy or rng.choice(known_names()),
@@ -151,8 +149,8 @@ class _Schedule:
         shared = None if flights is None else flights.write
         self._checkpoints = [Checkpoint(query, shared=shared) for query in range(QUERIES)]
         self._running: list[Query | None] = [None] * QUERIES
-        self._producer = Producer({"bootstrap.servers": servers})
-        self._admin = AdminClient({"bootstrap.servers": servers})
+        self._kafka = kafka
+        self._producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
         self._partitions = PARTITIONS
         self._produced: set[Record] = set()
         self._deaths = 0
@@ -275,16 +273,7 @@ class _Schedule:
 
     def _grow(self) -> None:
         self._partitions += 1
-        grown = self._admin.create_partitions([NewPartitions(self._topic, self._partitions)])
-        grown[self._topic].result(MOMENT)
-        wait_until(
-            lambda: len(self._known_partitions()) == self._partitions, "the topic does not grow"
-        )
-
-    def _known_partitions(self) -> Mapping[int, object]:
-        told = self._producer.list_topics(self._topic, timeout=MOMENT)
-        partitions: Mapping[int, object] = told.topics[self._topic].partitions
-        return partitions
+        self._kafka.add_partitions(self._topic, total=self._partitions)
 
     def _start(
         self, n: int, *, dies: Death | None, sink_takes: float = 0.0, ends: bool = False
@@ -335,7 +324,7 @@ def main() -> int:
             kafka.create_topic(topic, partitions=PARTITIONS)
             with TemporaryDirectory() as folder:
                 outcome = run_schedule(
-                    kafka.bootstrap_servers,
+                    kafka,
                     topic,
                     seed,
                     restart=lambda: restart(kafka),

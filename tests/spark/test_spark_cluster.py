@@ -9,34 +9,27 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyspark
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
+from integration_processes import children
+from spark_drivers import command, environment, run
 from spark_priority import first_in_line
 
 from kafka_coop.testing.cluster import KafkaCluster, wait_until
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(1200)]
 
-_HERE = Path(__file__).parent
 _START = timedelta(seconds=180)
 Record = tuple[int, int]
-
-
-def environment(**more: str) -> dict[str, str]:
-    """Of every process of the cluster's."""
-    own = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    return {**os.environ, **own, **more}
 
 
 @contextlib.contextmanager
@@ -76,14 +69,7 @@ class Cluster:
 
     def executors(self) -> set[int]:
         """The workers' children, but for those that are about to become one, or are dead."""
-        found = set()
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
-                _state, parent, *_ = stat.read_text().rpartition(")")[2].split()
-                words = stat.with_name("cmdline").read_bytes()
-                if int(parent) in self.workers and b"--executor-id" in words:
-                    found.add(int(stat.parent.name))
-        return found
+        return children(self.workers, b"--executor-id")
 
     def has_others_than(self, executors: set[int]) -> bool:
         return bool(self.executors() - executors)
@@ -141,11 +127,10 @@ class Driver:
         words = [master, topic.servers, topic.name, str(folder / "checkpoint"), str(self._out)]
         with self._log.open("wb") as log, first_in_line():
             self._process = subprocess.Popen(
-                [sys.executable, str(_HERE / "spark_cluster_query.py"), *words],
+                **command("spark_cluster_query.py", *words),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                env=environment(PYTHONPATH=str(_HERE.parents[1])),
             )
 
     def written(self) -> Counter[Record]:
@@ -172,95 +157,86 @@ class Driver:
         self._process.wait(60)
 
 
-def run(script: str, *arguments: str) -> Any:
-    """A driver of its own: what it prints last."""
-    with first_in_line():
-        done = subprocess.run(
-            [sys.executable, str(_HERE / script), *arguments],
-            check=False,
-            capture_output=True,
-            text=True,
-            env=environment(PYTHONPATH=str(_HERE.parents[1])),
-            timeout=400,
-        )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+@pytest.fixture
+def topic(kafka: KafkaCluster) -> Topic:
+    """With some records."""
+    made = Topic(kafka)
+    made.produce(400)
+    return made
+
+
+@pytest.fixture
+def driver(cluster: Cluster, topic: Topic, tmp_path: Path) -> Iterator[Callable[[str], Driver]]:
+    """Starts one of that name, which does not outlive the test."""
+    with contextlib.ExitStack() as stack:
+
+        def started(name: str) -> Driver:
+            made = Driver(cluster.master, topic, tmp_path / name)
+            stack.callback(made.kill)
+            return made
+
+        yield started
 
 
 @pytest.mark.verdict
 def test_executors_of_a_cluster_read_and_write_all_there_is(
-    cluster: Cluster, kafka: KafkaCluster
+    cluster: Cluster, kafka: KafkaCluster, topic: Topic
 ) -> None:
-    topic, copied = Topic(kafka), Topic(kafka)
-    topic.produce(400)
+    copied = Topic(kafka)
     job = ("spark_cluster_job.py", cluster.master, topic.servers, topic.name, copied.name)
     produced = sorted(map(list, topic.records))
     every = dict.fromkeys(("streamed", "batched", "copied by stream", "copied"), produced)
-    assert run(*job) == {**every, "executors": 2}
+    found, _ = run(*job)
+    assert found == {**every, "executors": 2}
 
 
 @pytest.mark.verdict
-def test_tasks_that_are_tried_again_read_the_same(kafka: KafkaCluster) -> None:
+def test_tasks_that_are_tried_again_read_the_same(topic: Topic) -> None:
     """What a task reads is decided where it first runs; the rows of the others are kept."""
-    topic = Topic(kafka)
-    topic.produce(400)
-    asked, attempts, read = run("spark_retries.py", topic.servers, topic.name)
+    (asked, attempts, read), _ = run("spark_retries.py", topic.servers, topic.name)
     assert read == sorted(map(list, topic.records))
     assert (asked, attempts) == (True, [0, 1])
 
 
 @pytest.mark.verdict
 def test_drivers_on_a_cluster_share_a_group_and_hand_over(
-    cluster: Cluster, kafka: KafkaCluster, tmp_path: Path
+    topic: Topic, driver: Callable[[str], Driver]
 ) -> None:
-    topic = Topic(kafka)
+    first = driver("first")
+    wait_until(lambda: first.written().keys() == topic.records, "not all is read", _START)
+    second = driver("second")
+
+    def shared() -> bool:
+        topic.produce(4)
+        return bool(second.written())
+
+    wait_until(shared, "the second gets nothing", _START)
+    first.drain()
     topic.produce(400)
-    with contextlib.ExitStack() as stack:
 
-        def driver(name: str) -> Driver:
-            made = Driver(cluster.master, topic, tmp_path / name)
-            stack.callback(made.kill)
-            return made
+    def whole() -> bool:
+        return (first.written() + second.written()).keys() == topic.records
 
-        first = driver("first")
-        wait_until(lambda: first.written().keys() == topic.records, "not all is read", _START)
-        second = driver("second")
-
-        def shared() -> bool:
-            topic.produce(4)
-            return bool(second.written())
-
-        wait_until(shared, "the second gets nothing", _START)
-        first.drain()
-        topic.produce(400)
-
-        def whole() -> bool:
-            return (first.written() + second.written()).keys() == topic.records
-
-        wait_until(whole, "records are missing", _START)
-        second.drain()
+    wait_until(whole, "records are missing", _START)
+    second.drain()
     assert first.written() + second.written() == Counter(topic.records)
 
 
 @pytest.mark.verdict
 def test_an_executor_that_is_killed_costs_nothing(
-    cluster: Cluster, kafka: KafkaCluster, tmp_path: Path
+    cluster: Cluster, topic: Topic, driver: Callable[[str], Driver]
 ) -> None:
     """Spark starts another one, and the task again, which reads what it was to read."""
-    topic = Topic(kafka)
-    topic.produce(400)
-    with contextlib.ExitStack() as stack:
-        driver = Driver(cluster.master, topic, tmp_path / "only")
-        stack.callback(driver.kill)
-        for _ in range(2):
-            more = partial(driver.has_written_more_than, driver.written().total())
-            topic.produce(400)
-            wait_until(more, "it does not go on", _START)
-            killed = cluster.executors()
-            assert killed
-            for executor in killed:
-                os.kill(executor, signal.SIGKILL)
-            wait_until(partial(cluster.has_others_than, killed), "no other is started", _START)
-        wait_until(lambda: driver.written().keys() == topic.records, "not all is read", _START)
-        driver.drain()
-    assert driver.written() == Counter(topic.records)
+    only = driver("only")
+    for _ in range(2):
+        more = partial(only.has_written_more_than, only.written().total())
+        topic.produce(400)
+        wait_until(more, "it does not go on", _START)
+        killed = cluster.executors()
+        assert killed
+        for executor in killed:
+            os.kill(executor, signal.SIGKILL)
+        wait_until(partial(cluster.has_others_than, killed), "no other is started", _START)
+    wait_until(lambda: only.written().keys() == topic.records, "not all is read", _START)
+    only.drain()
+    assert only.written() == Counter(topic.records)

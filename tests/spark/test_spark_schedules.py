@@ -27,7 +27,7 @@ def test_nothing_is_missing_whoever_dies_where(
     kafka.create_topic(topic, partitions=PARTITIONS)
     restarts = (lambda: restart(kafka)) if isinstance(kafka, LocalKafka) else None
     flights = Flights(tmp_path / "flights.sqlite")
-    outcome = run_schedule(kafka.bootstrap_servers, topic, seed, restart=restarts, flights=flights)
+    outcome = run_schedule(kafka, topic, seed, restart=restarts, flights=flights)
     assert outcome.produced
     assert outcome.sound, outcome
 
@@ -42,7 +42,7 @@ def test_who_dies_just_there_leaves_nothing_out(
     kafka.create_topic(topic, partitions=PARTITIONS)
     death = Death(at=at, time=1)
     flights = Flights(tmp_path / "flights.sqlite")
-    outcome = run_death(kafka.bootstrap_servers, topic, death, flights)
+    outcome = run_death(kafka, topic, death, flights)
     assert outcome.died, "not there"
     assert outcome.sound, outcome
 
@@ -53,7 +53,7 @@ def test_a_source_that_commits_before_the_sink_has_it_is_caught(kafka: KafkaClus
     def loses_something(seed: int) -> bool:
         topic = f"hasty-{seed}-{time.time_ns()}"
         kafka.create_topic(topic, partitions=PARTITIONS)
-        outcome = run_schedule(kafka.bootstrap_servers, topic, seed, hasty=True)
+        outcome = run_schedule(kafka, topic, seed, hasty=True)
         return bool(outcome.missing)
 
     assert any(map(loses_something, range(8)))

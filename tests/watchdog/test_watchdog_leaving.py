@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import trustme
+from watchdog_support import leaves
 
 from kafka_coop.config import parse
 from kafka_coop.protocol.error_codes import ErrorCode
@@ -42,10 +43,6 @@ def leave_for(member_id: str, servers: str, time: Time, **tls: str) -> list[str]
     said: list[str] = []
     asyncio.run(leave(ward, config.connection, say=said.append, clock=time.clock, sleep=time.sleep))
     return said
-
-
-def leaves(kafka: EmbeddedKafka) -> int:
-    return sum(1 for request in kafka.requests() if request.api == "LeaveGroup")
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,10 @@ import signal
 import subprocess
 import sys
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
+from integration_processes import is_running
+from watchdog_support import leaves
 
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.testing import EmbeddedKafka
@@ -52,24 +53,12 @@ def command(servers: str, how: str = "") -> list[str]:
     return [sys.executable, "-c", _DIES, servers, how]
 
 
-def is_running(pid: int) -> bool:
-    """Alive, and no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 @pytest.fixture
 def refusing(embedded: EmbeddedKafka) -> EmbeddedKafka:
     """Lets nobody leave for some seconds, as a coordinator that loads its groups."""
     embedded.fail("LeaveGroup", *[int(ErrorCode.coordinator_load_in_progress)] * REFUSALS)
     embedded.track_requests()
     return embedded
-
-
-def leaves(kafka: EmbeddedKafka) -> int:
-    return sum(1 for request in kafka.requests() if request.api == "LeaveGroup")
 
 
 def test_who_reads_a_dead_members_errors_to_the_end_need_not_wait_for_its_watchdog(

@@ -1,0 +1,39 @@
+"""Other processes, as the kernel tells of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+
+def is_running(pid: int) -> bool:
+    """Alive, and no zombie."""
+    try:
+        return _state(pid)[0] != "Z"
+    except OSError:
+        return False
+
+
+def children(parents: Collection[int], word: bytes) -> set[int]:
+    """Processes of theirs whose command has such a word: not those about to become one, or dead."""
+    pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+    return {pid for pid in pids if _parent(pid) in parents and word in _command(pid)}
+
+
+def _state(pid: int) -> list[str]:
+    """What follows the name: the state, the parent, …"""
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(_state(pid)[1])
+    except OSError:
+        return 0  # it has ended
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
