@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -29,6 +28,9 @@ pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.xdist_group("trial"),
 ]
+
+
+_OFFSETS = "__consumer_offsets"
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +107,7 @@ def test_the_active_controller_is_killed_and_nothing_else(three: LocalKafka) -> 
     ).values()
     made.result(30)
     config = {"session_timeout_ms": 10_000, "topic_metadata_refresh_interval_ms": 500}
-    first = Member(three, _coordinated_by(three, others), topic, **config)
+    first = Member(three, _coordinated_by(three, others[0]), topic, **config)
     second = Member(three, first.group, topic, **config)
     with members(first, second):
         shared(topic, 4, first, second)
@@ -128,25 +130,26 @@ def test_the_active_controller_is_killed_and_nothing_else(three: LocalKafka) -> 
     assert not [m.raised for m in (first, second) if m.raised]
 
 
-def _coordinated_by(kafka: LocalKafka, brokers: Sequence[int]) -> str:
-    """A group of which one of these is the coordinator.
+def _coordinated_by(kafka: LocalKafka, broker: int) -> str:
+    """A group of which this broker is the coordinator.
 
-    After other tests' faults one broker alone may lead all that there is: whoever is preferred
-    leads again first.
+    Other tests' faults move coordinators: in the end all of them may prefer the same broker, so
+    that no name would do.
     """
+    group = unique("g")
     admin = kafka.admin()
-    leaders: list[int] = []
 
-    def one_of_these_leads() -> bool:
-        admin.elect_leaders(ElectionType.PREFERRED).result(30)
-        offsets = admin.list_topics("__consumer_offsets", timeout=30)
-        partitions = offsets.topics["__consumer_offsets"].partitions
-        leaders[:] = [partitions[p].leader for p in sorted(partitions)]
-        return not {*brokers}.isdisjoint(leaders)
+    def led_by() -> int:
+        partitions = admin.list_topics(_OFFSETS, timeout=30).topics[_OFFSETS].partitions
+        partition = partitions[place_of(group, len(partitions))]
+        if partition.leader != broker:
+            others = [b for b in partition.replicas if b != broker]
+            prefer(kafka.admin_servers, _OFFSETS, partition.id, [broker, *others])
+            admin.elect_leaders(ElectionType.PREFERRED).result(30)
+        return partition.leader
 
-    wait_until(one_of_these_leads, f"none of the brokers {brokers} is a coordinator")
-    names = (unique("g") for _ in itertools.count())
-    return next(n for n in names if leaders[place_of(n, len(leaders))] in brokers)
+    wait_until(lambda: led_by() == broker, f"{group} is not coordinated by broker {broker}")
+    return group
 
 
 def _grown(kafka: LocalKafka, wanted: NewPartitions) -> bool:
