@@ -208,6 +208,11 @@ class Member:
             with self.changed:
                 self._note(answered or [])
 
+    def commit_or_fail(self) -> None:
+        """`commit_now`; and `raise_failure`, where the group takes no commits of ours."""
+        self.commit_now()
+        self.raise_failure()
+
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Committed]:
         """What the group has committed; partitions of which that can't be had are left out."""
         asked = [confluent_kafka.TopicPartition(*of) for of in partitions]

@@ -9,11 +9,13 @@ from typing import Any
 
 from kafka_coop.fetching.log_offsets import LogOffsets
 from kafka_coop.spark.errors import MembershipError, OptionError, names_of
+from kafka_coop.spark.extents import Extents
 from kafka_coop.spark.holdings import Committed, Holdings
+from kafka_coop.spark.loss import position_within
 from kafka_coop.spark.member import Member
 from kafka_coop.spark.offsets import Range, SourceOffset
 from kafka_coop.spark.options import StreamOptions
-from kafka_coop.spark.starting import wanted_partitions, wanted_topics
+from kafka_coop.spark.starting import answering, wanted_partitions, wanted_topics
 from kafka_coop.types import TopicPartition
 
 _LOG = logging.getLogger("kafka_coop.spark")
@@ -65,6 +67,32 @@ def replay(
             )
         with member.changed:
             member.changed.wait(_PAUSE)
+
+
+def refuse_loss(
+    ranges: Mapping[TopicPartition, Range],
+    options: StreamOptions,
+    logs: LogOffsets,
+    extents: Extents,
+) -> None:
+    """What is to be replayed and is in the logs no more is told before its tasks start.
+
+    Raises:
+        DataLossError: Unless ``failOnDataLoss`` is false: then the tasks skip it.
+        MembershipError: The brokers don't tell.
+    """
+    if not options.fail_on_data_loss:
+        return
+    stops = {of: span.stop for of, span in ranges.items()}
+    with answering(options):
+        begins = logs.beginnings(ranges)
+        ends = logs.ends(ranges, known=stops)
+        reached = extents.reached_in_transactions(stops, ends)
+    for of, span in ranges.items():
+        end = span.stop if of in reached else ends.get(of, span.stop)
+        log = Range(begins.get(of, 0), end)
+        for offset in span:
+            position_within(of, offset, log, options)
 
 
 def _begin(

@@ -30,6 +30,7 @@ from kafka_coop.spark.admission import Part
 from kafka_coop.spark.errors import MembershipError
 from kafka_coop.spark.member import Member
 from kafka_coop.spark.options import StreamOptions, stream_options
+from kafka_coop.spark.planning import Planner
 from kafka_coop.spark.reading import RangeTask, read_task
 from kafka_coop.spark.rendezvous import Rendezvous
 from kafka_coop.spark.session import Session
@@ -129,13 +130,13 @@ def _called(session: Session, name: str, args: Iterable[Any], planning: list[int
 @contextlib.contextmanager
 def _planning() -> Iterator[list[int]]:
     """When a batch was planned last, or tried to be: a call may have waited for long before."""
-    plan, began = Session._plan, [now()]
+    plan, began = Planner.plan, [now()]
 
-    def noted(session: Session, *args: Any, **options: Any) -> Any:
+    def noted(planner: Planner, **options: Any) -> Any:
         began[0] = now()
-        return plan(session, *args, **options)
+        return plan(planner, **options)
 
-    with patch.object(Session, "_plan", noted):
+    with patch.object(Planner, "plan", noted):
         yield began
 
 

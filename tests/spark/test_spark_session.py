@@ -710,7 +710,7 @@ def test_a_log_of_which_nobody_tells_holds_up_no_other(
         return tell(partitions)
 
     monkeypatch.setattr(session._logs, "all_beginnings", tell_of_the_other)
-    holdings = session._joined({}, durable=True).holdings
+    holdings = session._joined({}, durable=True).member.holdings
     wait_until(lambda: holdings.ready() == {TopicPartition(box.topic, 0): 0}, "none is claimed")
     wait_until(lambda: len(questions) > 3, "it is not asked for again")
     assert questions[:4] == [[0, 1], [0], [1], [1]], "with a poll between each two"
@@ -726,7 +726,7 @@ def test_what_a_start_waits_for_is_told(box: Box, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(session._logs, "all_beginnings", silent)
     names = f"no answer on where {box.topic}:0, {box.topic}:1 begin.*last error.*assignmentTimeout"
-    member = session._joined({}, durable=True)
+    member = session._joined({}, durable=True).member
     wait_until(lambda: bool(member.last_error), "nothing was asked for")
     with pytest.raises(MembershipError, match=names):
         session.latest({}, limited=True)
@@ -925,10 +925,10 @@ def committed(session: Session, start: Offset) -> list[int | None]:
 
 def told(session: Session) -> list[int | None]:
     """What the group knows of the first topic's two partitions."""
-    assert session._member is not None
-    topic = next(iter(session._topics))
+    assert session._planner is not None
+    topic = next(iter(session._planner.remembered.topics))
     asked = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
-    found = session._member.committed(asked)
+    found = session._planner.member.committed(asked)
     return [found[of].offset for of in asked]
 
 
@@ -1202,15 +1202,16 @@ def test_what_comes_while_a_call_waits_is_refused_before_a_batch_has_it(
     theirs, end = batch(other, theirs), batch(session, start)
     other.latest(theirs, limited=True)
     produce_a_record_a_second(box, range(5, 6))
-    member, begins = session._member, session._start_over
-    assert member is not None
+    planner = session._planner
+    assert planner is not None
+    member, begins = planner.member, planner._start_over
 
-    def waits(own: Member) -> None:
+    def waits() -> None:
         other.close()
-        wait_until(lambda: len(own.holdings.ready()) == 2, "nothing comes")
-        begins(own)
+        wait_until(lambda: len(member.holdings.ready()) == 2, "nothing comes")
+        begins()
 
-    monkeypatch.setattr(session, "_start_over", waits)
+    monkeypatch.setattr(planner, "_start_over", waits)
     with pytest.raises(MembershipError, match=r"moved between .* set replayHorizon"):
         session.latest(end, limited=True)
     assert not member.holdings.reading
