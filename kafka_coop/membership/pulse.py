@@ -172,6 +172,10 @@ class Pulse:
         if self._doubtful is not None and join_sent_at >= self._doubtful[1]:
             self._acknowledged = max(self._acknowledged, self._doubtful[0])
             self._doubtful = None
+        # What was refused last was of the generation before: a beat that crossed the answer to our
+        # JoinGroup. Were it to count, we would not hear of the follow-up round for a tenth of a
+        # second, and what moves in it would wait for us.
+        self._not_before = 0.0
         self._identity = identity
         self._synced = False
         self._unhurried = max(self._unhurried, began)
@@ -292,7 +296,8 @@ class Pulse:
             self._hurried = sent_at
         if error in (ErrorCode.none, ErrorCode.rebalance_in_progress):
             return (observed, *self._acknowledge(sent_at)), error, sender
-        self._not_before = now + self._settings.retry_backoff.total_seconds()
+        if sender == self._identity:  # else as in `start`
+            self._not_before = now + self._settings.retry_backoff.total_seconds()
         return (observed,), error, sender
 
     def expire(self, now: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import timedelta
 from itertools import count, pairwise
 
@@ -12,7 +13,7 @@ from member_box import NODE, settings
 
 from kafka_coop.membership.effects import SendHeartbeat
 from kafka_coop.membership.events import HeartbeatAnswered
-from kafka_coop.membership.pulse import IN_STEP_UP_TO, Pulse
+from kafka_coop.membership.pulse import FOLLOW_UP_INTERVAL, IN_STEP_UP_TO, Pulse
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import HeartbeatAcked
 from kafka_coop.types import Generation, GroupMetadata, MemberId
@@ -137,3 +138,29 @@ def test_a_follow_up_round_is_asked_for_at_once_not_in_step() -> None:
     due = pulse.deadline()
     assert due is not None
     assert due < SYNCED + 0.05
+
+
+@pytest.mark.parametrize("crosses", ["the answer to JoinGroup", "our next generation"])
+def test_a_beat_that_is_refused_for_the_generation_before_holds_up_none(crosses: str) -> None:
+    """It was on its way when the group went on. A follow-up round must be heard of at once."""
+    pulse = member(3.0, began=SYNCED)
+    now = SYNCED + 3.0
+    (sent,) = pulse.beat(NODE, now)
+    assert isinstance(sent, SendHeartbeat)
+    refused = HeartbeatAcked(error=ErrorCode.illegal_generation)
+    answer = HeartbeatAnswered(token=sent.token, answer=refused)
+    next_one = dataclasses.replace(ME, generation=Generation(2))
+    if crosses == "our next generation":
+        pulse.start(next_one, now, joining_since=now, join_sent_at=now)
+        assert pulse.answered(answer, now)[1:] == (ErrorCode.illegal_generation, ME)
+    else:
+        pulse.answered(answer, now)
+        due = pulse.deadline()
+        assert due is not None
+        assert due >= now + 0.1, "while it is ours, it is not sent again at once"
+        pulse.start(next_one, now, joining_since=now, join_sent_at=now)
+    pulse.synced(now, now)
+    pulse.announce(now)
+    due = pulse.deadline()
+    assert due is not None
+    assert due <= now + FOLLOW_UP_INTERVAL
