@@ -18,12 +18,30 @@ from kafka_coop.protocol.messages import Node
 from kafka_coop.types import GroupMetadata
 from kafka_coop.watchdog.ward import Ward
 
-_BOOT = (
-    "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); "
-    "from kafka_coop.watchdog.supervisor import main; main()"
-)
+_BOOT = """\
+import os, pickle, sys, threading
+
+sys.path[:] = pickle.load(sys.stdin.buffer)
+
+def load():
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), os.getpriority(0, 0) + 10)
+    import kafka_coop.watchdog.supervisor
+
+loading = threading.Thread(target=load)
+loading.start()
+loading.join()
+
+from kafka_coop.watchdog.supervisor import main
+
+main()
+"""
 """Imports what the parent would, wherever it was installed. Nothing secret is on the command
-line, nor in the environment: what the child must know comes through its standard input."""
+line, nor in the environment: what the child must know comes through its standard input.
+
+What is imported takes a fifth of a second, just when the member joins, whose partitions have no
+owner meanwhile: on a small machine it waited for that. So it is done by a thread of lower priority,
+which is a thread's own on Linux alone; what waits for the member's end has the usual one."""
 
 _USUAL_ROOM = 1 << 15
 """Bytes of a pipe's 64 KiB; the rest is for what is told before its reader is up."""

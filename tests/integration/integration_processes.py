@@ -14,6 +14,12 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def niceness(pid: int) -> list[int]:
+    """Of each of its threads."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/stat")
+    return [int(stat.read_text().rsplit(")", 1)[1].split()[16]) for stat in tasks]
+
+
 def children(parents: Collection[int], word: bytes) -> set[int]:
     """Processes of theirs whose command has such a word: not those about to become one, or dead."""
     pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())

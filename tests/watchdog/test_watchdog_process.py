@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -9,12 +10,14 @@ import sys
 from datetime import timedelta
 
 import pytest
-from integration_processes import is_running
+from integration_processes import is_running, niceness
 from watchdog_support import leaves
 
+from kafka_coop.config import parse
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.testing import EmbeddedKafka
 from kafka_coop.testing.cluster import wait_until
+from kafka_coop.watchdog.guard import Guard
 
 REFUSALS = 12
 """More than come until it has said that it could not leave; then one more attempt each second."""
@@ -121,3 +124,19 @@ def test_a_member_without_standard_error_has_a_watchdog_like_others(
         check=False,
     )
     wait_until(lambda: leaves(refusing) == REFUSALS + 1, "it gave up with its words", PATIENCE)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a priority is a process's")
+def test_it_yields_to_its_member_while_it_loads_and_not_when_it_has_to_leave() -> None:
+    """The member joins just then; and who leaves is not to wait for who is busy."""
+    settings = parse({"bootstrap.servers": "localhost:1", "group.id": "g"}).connection
+    guard = Guard(settings, logging.getLogger(__name__))
+    ours = os.getpriority(os.PRIO_PROCESS, 0)
+    guard.start()
+    try:
+        assert guard._process is not None
+        pid = guard._process.pid
+        wait_until(lambda: ours + 10 in niceness(pid), "it loads at the usual priority")
+        assert os.getpriority(os.PRIO_PROCESS, pid) == ours, "the first thread's"
+    finally:
+        guard.close()
