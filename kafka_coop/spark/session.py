@@ -71,7 +71,6 @@ class Session:
         self._logs = logs_of(options)
         self._planner: Planner | None = None
         self._stop_serving: Callable[[], None] | None = None
-        self._id = ""
         self._targets: dict[TopicPartition, int] | None = None
         self._drained = False
         self._has_been_assigned = False
@@ -196,6 +195,10 @@ class Session:
         return None if self._planner is None else self._planner.member
 
     @property
+    def _id(self) -> str:
+        return "" if self._planner is None else self._planner.remembered.id
+
+    @property
     def lost(self) -> frozenset[TopicPartition]:
         """Partitions that were not handed over, but lost."""
         return frozenset() if self._member is None else self._member.lost_ones
@@ -263,8 +266,7 @@ class Session:
 
     def _join(self, remembered: Remembered, holdings: Holdings) -> Planner:
         options = self._options
-        self._id = remembered.id
-        its = Rendezvous(self._id)
+        its = Rendezvous(remembered.id)
         its.clear()
         refuse_taken_state(remembered.taken, its, options)
         if options.metrics_port is not None:
@@ -274,7 +276,7 @@ class Session:
         member = Member(
             options,
             holdings,
-            instance_id=f"kafka_coop-{self._id}" if options.static else None,
+            instance_id=f"kafka_coop-{remembered.id}" if options.static else None,
             begin=Beginnings(options, self._logs, self._extents, remembered),
         )
         return Planner(

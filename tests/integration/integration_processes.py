@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection
 from pathlib import Path
 
@@ -14,10 +15,13 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def niceness(pid: int) -> list[int]:
-    """Of each of its threads."""
-    tasks = Path(f"/proc/{pid}/task").glob("*/stat")
-    return [int(stat.read_text().rsplit(")", 1)[1].split()[16]) for stat in tasks]
+def niceness(pid: int) -> set[int]:
+    """Of its threads; of those that end meanwhile it may be left out."""
+    found = set()
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):
+            found.add(int(_state(f"{pid}/task/{thread.name}")[16]))
+    return found
 
 
 def children(parents: Collection[int], word: bytes) -> set[int]:
@@ -26,9 +30,9 @@ def children(parents: Collection[int], word: bytes) -> set[int]:
     return {pid for pid in pids if _parent(pid) in parents and word in _command(pid)}
 
 
-def _state(pid: int) -> list[str]:
-    """What follows the name: the state, the parent, …"""
-    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+def _state(of: int | str) -> list[str]:
+    """Of a process, or a thread: what follows the name: the state, the parent, …"""
+    return Path(f"/proc/{of}/stat").read_text().rsplit(")", 1)[1].split()
 
 
 def _parent(pid: int) -> int:
