@@ -19,13 +19,22 @@ from kafka_coop.types import GroupMetadata
 from kafka_coop.watchdog.ward import Ward
 
 _BOOT = """\
-import os, pickle, sys, threading
+import select, sys
 
-sys.path[:] = pickle.load(sys.stdin.buffer)
+wait = sys.stdin.buffer.readline()
+if not wait:
+    sys.exit()
+end = select.poll()
+end.register(0, 0)  # however much there is to read
+has_ended = end.poll(float(wait) * 1e3)
+
+import os, pickle, site, threading
 
 def load():
-    if sys.platform == "linux":
+    if not has_ended and sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), os.getpriority(0, 0) + 10)
+    site.main()
+    sys.path[:] = pickle.load(sys.stdin.buffer)
     import kafka_coop.watchdog.supervisor
 
 loading = threading.Thread(target=load)
@@ -39,15 +48,18 @@ main()
 """Imports what the parent would, wherever it was installed. Nothing secret is on the command
 line, nor in the environment: what the child must know comes through its standard input.
 
-What is imported takes a fifth of a second, just when the member joins, whose partitions have no
-owner meanwhile: on a small machine it waited for that. So it is done by a thread of lower priority,
-which is a thread's own on Linux alone; what waits for the member's end has the usual one."""
+What is imported costs a third of a second of CPU, just when the member joins, whose partitions have
+no owner meanwhile: on a small machine the whole group waited for that. So the child first does
+nothing for some seconds (8 ms of CPU until then: hence ``-S``, and so few modules), unless its
+parent ends; and then a thread of lower priority loads, which is a thread's own on Linux alone. What
+waits for the member's end has the usual one."""
+
+LOADS_AFTER = 5.0
+"""Seconds. By then most members have joined. One that dies sooner leaves that much later: by what
+loading takes."""
 
 _USUAL_ROOM = 1 << 15
 """Bytes of a pipe's 64 KiB; the rest is for what is told before its reader is up."""
-
-_PATIENCE = 2.0
-"""Seconds for it to end when it is not needed any more."""
 
 
 class Guard:
@@ -55,10 +67,22 @@ class Guard:
 
     A watchdog that has died is started again with the next rebalance, or word of the coordinator;
     the member never waits for it.
+
+    Args:
+        settings: How the member connects.
+        logger: Is told of a watchdog that ended by itself.
+        loads_after: Seconds from its start until it loads its modules, or the member's end.
     """
 
-    def __init__(self, settings: ConnectionSettings, logger: logging.Logger) -> None:
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        logger: logging.Logger,
+        *,
+        loads_after: float = LOADS_AFTER,
+    ) -> None:
         self._settings = _without_callables(settings)
+        self._loads_after = loads_after
         self._ward = Ward()
         self._log = logger
         self._process: subprocess.Popen[bytes] | None = None
@@ -72,7 +96,7 @@ class Guard:
         """
         try:
             self._process = subprocess.Popen(  # noqa: S603  # this interpreter
-                [sys.executable, "-c", _BOOT],
+                [sys.executable, "-S", "-c", _BOOT],
                 stdin=subprocess.PIPE,
                 bufsize=0,
                 stdout=subprocess.DEVNULL,
@@ -87,9 +111,9 @@ class Guard:
             ) from error
         assert self._process.stdin is not None
         known = b"".join(map(pickle.dumps, (sys.path, os.getpid(), self._settings, self._ward)))
-        _make_room(self._process.stdin.fileno(), len(known))
+        waits = _make_room(self._process.stdin.fileno(), len(known))
         with contextlib.suppress(OSError):  # it is gone, which the next news finds out
-            self._process.stdin.write(known)
+            self._process.stdin.write(f"{self._loads_after if waits else 0}\n".encode() + known)
         os.set_blocking(self._process.stdin.fileno(), False)
 
     def identity(self, metadata: GroupMetadata) -> None:
@@ -114,15 +138,9 @@ class Guard:
         process, self._process = self._process, None
         if process is None:
             return
-        self._ward = replace(self._ward, member_id="")
-        self._write(process, self._ward)
-        with contextlib.suppress(OSError):
-            process.stdin.close()  # type: ignore[union-attr]  # it is a pipe
-        try:
-            process.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        process.kill()  # it may be about to load its modules, and has nothing to put in order
+        process.wait()
+        process.stdin.close()  # type: ignore[union-attr]  # it is a pipe
 
     def abandon(self) -> None:
         """In a forked child: were this end open here, the watchdog would wait for both to end."""
@@ -168,16 +186,20 @@ class Guard:
             process.wait()
 
 
-def _make_room(pipe: int, size: int) -> None:
+def _make_room(pipe: int, size: int) -> bool:
     """So that a bundle of authorities need not wait for an interpreter to start and read it.
 
-    A pipe holds 64 KiB. Where it can't be made larger, the first write waits for its reader.
+    Returns:
+        Whether there is room. A pipe holds 64 KiB: where it can't be made larger, the first write
+        waits for its reader.
     """
-    if size > _USUAL_ROOM and sys.platform == "linux":
+    if size <= _USUAL_ROOM:
+        return True
+    with contextlib.suppress(ImportError, AttributeError, OSError):  # Linux alone has it
         import fcntl  # noqa: PLC0415  # not everywhere
 
-        with contextlib.suppress(OSError):
-            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 2 * size)
+        return fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 2 * size) >= 2 * size
+    return False
 
 
 def _without_callables(settings: ConnectionSettings) -> ConnectionSettings:

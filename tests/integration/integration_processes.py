@@ -15,6 +15,11 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def is_asleep(pid: int) -> bool:
+    """Its first thread waits for something."""
+    return _state(pid)[0] == "S"
+
+
 def niceness(pid: int) -> set[int]:
     """Of its threads; of those that end meanwhile it may be left out."""
     found = set()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import signal
 import subprocess
 import sys
+import termios
+from array import array
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
-from integration_processes import is_running, niceness
+from integration_processes import is_asleep, is_running, niceness
 from watchdog_support import leaves
 
 from kafka_coop.config import parse
@@ -40,7 +44,7 @@ if how == "full":
     except BlockingIOError:
         os.set_blocking(2, True)
 settings = parse({"bootstrap.servers": servers, "group.id": "g"}).connection
-guard = Guard(settings, logging.getLogger("of the test"))
+guard = Guard(settings, logging.getLogger("of the test"), loads_after=3600.0)
 guard.start()
 me = GroupMetadata(
     group_id="g", generation=Generation(1), member_id=MemberId("dead"), instance_id=None
@@ -49,11 +53,26 @@ guard.identity(me)
 print(guard._process.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-"""A member's process, of which there is no more to know: it dies beside its watchdog."""
+"""A member's process, of which there is no more to know: it dies beside its watchdog, which is to
+load its modules in an hour, or now."""
 
 
 def command(servers: str, how: str = "") -> list[str]:
     return [sys.executable, "-c", _DIES, servers, how]
+
+
+def a_guard(*, loads_after: float) -> Guard:
+    settings = parse({"bootstrap.servers": "localhost:1", "group.id": "g"}).connection
+    return Guard(settings, logging.getLogger(__name__), loads_after=loads_after)
+
+
+def is_told(guard: Guard) -> bool:
+    """Whether it has read what was written for it, or some of it."""
+    assert guard._process is not None
+    assert guard._process.stdin is not None
+    left = array("i", [0])
+    fcntl.ioctl(guard._process.stdin.fileno(), termios.FIONREAD, left)
+    return not left[0]
 
 
 @pytest.fixture
@@ -126,11 +145,25 @@ def test_a_member_without_standard_error_has_a_watchdog_like_others(
     wait_until(lambda: leaves(refusing) == REFUSALS + 1, "it gave up with its words", PATIENCE)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="by /proc")
+def test_it_loads_nothing_while_its_member_joins() -> None:
+    guard = a_guard(loads_after=3600.0)
+    guard.start()
+    try:
+        assert guard._process is not None
+        pid = guard._process.pid
+        wait_until(lambda: is_asleep(pid) and is_told(guard), "it does not wait")
+        loaded = Path(f"/proc/{pid}/maps").read_text()
+        assert len(niceness(pid)) == 1
+        assert "_pickle" not in loaded, "the first that it is to load"
+    finally:
+        guard.close()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a priority is a process's")
 def test_it_yields_to_its_member_while_it_loads_and_not_when_it_has_to_leave() -> None:
     """The member joins just then; and who leaves is not to wait for who is busy."""
-    settings = parse({"bootstrap.servers": "localhost:1", "group.id": "g"}).connection
-    guard = Guard(settings, logging.getLogger(__name__))
+    guard = a_guard(loads_after=0.0)
     ours = os.getpriority(os.PRIO_PROCESS, 0)
     guard.start()
     try:
