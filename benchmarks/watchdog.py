@@ -21,6 +21,7 @@ from benchmarks.rebalance import MEMBERS, PARTITIONS, PATIENCE, WINDOW, Group, L
 from benchmarks.rebalance_cost import Cost, report
 from benchmarks.rebalance_goals import WATCHED, verdict
 from kafka_coop.testing.local import DEFAULT_VERSION
+from kafka_coop.watchdog.guard import LOADS_AFTER
 
 _COMMITTED = "auto.commit.interval.ms=1000"
 """Every partition has a committed offset when a group has settled: who takes one over without would
@@ -55,6 +56,7 @@ def _at_rest(pids: list[int]) -> list[int]:
     Raises:
         RuntimeError: They have not come to rest in time.
     """
+    time.sleep(LOADS_AFTER)  # until then one is small
     until = time.monotonic() + PATIENCE
     before: dict[int, dict[int, int]] = {}
     while True:

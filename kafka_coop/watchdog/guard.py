@@ -19,8 +19,11 @@ from kafka_coop.types import GroupMetadata
 from kafka_coop.watchdog.ward import Ward
 
 _BOOT = """\
-import select, sys
+import select, signal, sys
 
+# A service's control group gets them all at once; this one is to be the last to go.
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
 wait = sys.stdin.buffer.readline()
 if not wait:
     sys.exit()
@@ -50,7 +53,7 @@ line, nor in the environment: what the child must know comes through its standar
 
 What is imported costs a third of a second of CPU, just when the member joins, whose partitions have
 no owner meanwhile: on a small machine the whole group waited for that. So the child first does
-nothing for some seconds (8 ms of CPU until then: hence ``-S``, and so few modules), unless its
+nothing for some seconds (9 ms of CPU until then: hence ``-S``, and so few modules), unless its
 parent ends; and then a thread of lower priority loads, which is a thread's own on Linux alone. What
 waits for the member's end has the usual one."""
 

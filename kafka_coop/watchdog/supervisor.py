@@ -8,7 +8,6 @@ import logging
 import os
 import pickle
 import select
-import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -62,9 +61,6 @@ def main() -> None:
     """Runs until the member needs no watchdog any more, or had need of it."""
     # What connections warn of is the reason that is said, by who waits for no reader of it.
     logging.getLogger("kafka_coop").addHandler(logging.NullHandler())
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # A service's control group gets them all at once; this one is to be the last to go.
-        signal.signal(number, signal.SIG_IGN)
     pipe = sys.stdin.buffer
     with contextlib.suppress(EOFError):
         parent: int = pickle.load(pipe)  # noqa: S301  # written by our own parent

@@ -20,6 +20,13 @@ def is_asleep(pid: int) -> bool:
     return _state(pid)[0] == "S"
 
 
+def ignores(pid: int, number: int) -> bool:
+    """Whether a process ignores a signal, by its mask in /proc."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (mask,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigIgn"))
+    return bool(int(mask, 16) >> (number - 1) & 1)
+
+
 def niceness(pid: int) -> set[int]:
     """Of its threads; of those that end meanwhile it may be left out."""
     found = set()

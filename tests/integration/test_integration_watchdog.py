@@ -16,7 +16,7 @@ import pytest
 import trustme
 from confluent_kafka.admin import AdminClient
 from cryptography.hazmat.primitives import serialization
-from integration_processes import children, is_running
+from integration_processes import children, ignores, is_running
 from integration_support import PATIENCE, Cluster, Member, classic, members, shared, unique, until
 from test_integration_processes import Child
 
@@ -227,13 +227,6 @@ def test_it_ignores_what_stops_a_service_and_shows_no_secret(embedded: EmbeddedK
             assert b"hunter2" not in Path(f"/proc/{pid}/{file}").read_bytes()
         assert "hunter2" not in repr(vars(classic(member)._guard))
         assert is_running(pid)
-
-
-def ignores(pid: int, number: int) -> bool:
-    """Whether a process ignores a signal, by its mask in /proc."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    (mask,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigIgn"))
-    return bool(int(mask, 16) >> (number - 1) & 1)
 
 
 def _leaves(embedded: EmbeddedKafka) -> list[object]:

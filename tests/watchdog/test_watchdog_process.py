@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from integration_processes import is_asleep, is_running, niceness
+from integration_processes import ignores, is_asleep, is_running, niceness
 from watchdog_support import leaves
 
 from kafka_coop.config import parse
@@ -156,6 +156,19 @@ def test_it_loads_nothing_while_its_member_joins() -> None:
         loaded = Path(f"/proc/{pid}/maps").read_text()
         assert len(niceness(pid)) == 1
         assert "_pickle" not in loaded, "the first that it is to load"
+    finally:
+        guard.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="by /proc")
+def test_it_outlives_what_stops_a_service_that_has_just_begun() -> None:
+    guard = a_guard(loads_after=3600.0)
+    guard.start()
+    try:
+        assert guard._process is not None
+        pid = guard._process.pid
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            wait_until(lambda number=number: ignores(pid, number), f"{number.name} would end it")
     finally:
         guard.close()
 
