@@ -82,7 +82,8 @@ containers: .venv/.dev
 	  PYTHON=$(BIN)/python containers/build-image.sh
 	UV=$(BIN)/uv containers/build-observe.sh
 	KAFKA_COOP_DOCKER=1 $(BIN)/pytest --kafka=container -m "docker or real_kafka" \
-	  tests/testing/test_shared_kafka.py tests/observe/test_observe_living.py $(MEMBERS)
+	  tests/testing/test_shared_kafka.py tests/observe/test_observe_compose.py \
+	  tests/observe/test_observe_living.py $(MEMBERS)
 
 # In an environment of its own, and one test after the other: a session takes all cores to start.
 spark-versions: build/pyspark-$(PYSPARK)/.made

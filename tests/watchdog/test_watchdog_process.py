@@ -167,8 +167,8 @@ def test_it_outlives_what_stops_a_service_that_has_just_begun() -> None:
     try:
         assert guard._process is not None
         pid = guard._process.pid
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            wait_until(lambda number=number: ignores(pid, number), f"{number.name} would end it")
+        stops = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        wait_until(lambda: all(ignores(pid, number) for number in stops), "they would end it")
     finally:
         guard.close()
 
