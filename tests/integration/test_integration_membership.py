@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -27,6 +28,8 @@ from kafka_coop import CoopConsumer, RebalanceListener
 from kafka_coop.kafka_errors import PollTooLateException
 from kafka_coop.testing import EmbeddedKafka
 from kafka_coop.testing.cluster import KafkaCluster
+
+LATE = timedelta(seconds=1)
 
 
 def test_one_member_joins_and_reads_everything(cluster: Cluster) -> None:
@@ -238,6 +241,34 @@ def test_other_ways_to_say_where_to_start(embedded: EmbeddedKafka, form: str) ->
     with members(member):
         until(lambda: len(member.records) == 2, member)
         assert member.offsets == {(topic, 0): [8, 9]}
+
+
+def test_a_late_word_of_what_is_committed_moves_nobody_from_there(embedded: EmbeddedKafka) -> None:
+    """Trap 18: the answer comes when the user's own start has been read from."""
+    topic, group = unique("t"), unique("g")
+    embedded.create_topic(topic, partitions=1)
+    publish(embedded, topic, 10, 0)
+    before = Member(embedded, group, topic, enable_auto_commit=False)
+    with members(before):
+        shared(topic, 1, before)
+        before.consumer.commit(offsets=[TopicPartition(topic, 0, 2)], asynchronous=False)
+    member = Member(embedded, group, enable_auto_commit=False)
+
+    def from_seven(consumer: CoopConsumer, partitions: list[TopicPartition]) -> None:
+        for p in partitions:
+            consumer.seek(TopicPartition(topic, p.partition, 7))
+
+    member.hooks["assigned"] = from_seven
+    embedded.delay("OffsetFetch", LATE, broker=1, times=2)
+    member.subscribe(topic)
+    with members(member):
+        until(lambda: len(member.records) == 3, member)
+        # As late, and asked later: the other answer has come by then.
+        (committed,) = member.consumer.committed([TopicPartition(topic, 0)])
+        assert committed.offset == 2
+        publish(embedded, topic, 1, 0)
+        until(lambda: len(member.records) == 4, member)
+        assert member.offsets == {(topic, 0): [7, 8, 9, 10]}
 
 
 # --- pausing -------------------------------------------------------------------------------
