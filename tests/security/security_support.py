@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import functools
 import json
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, TypeAlias
 
 import trustme
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs hide them
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     ResourcePatternType,
@@ -56,9 +58,17 @@ def pem(*blobs: trustme.Blob) -> str:
     return "".join(blob.bytes().decode() for blob in blobs)
 
 
-def broker_tls(*, client_auth: str) -> dict[str, str]:
+def between(first: int, last: int) -> dict[str, Any]:
+    """A certificate's validity, in years."""
+    return {
+        "not_before": dt.datetime(first, 1, 1, tzinfo=dt.UTC),
+        "not_after": dt.datetime(last, 1, 1, tzinfo=dt.UTC),
+    }
+
+
+def broker_tls(*, client_auth: str, **validity: Any) -> dict[str, str]:
     """The settings of a listener that shows a certificate for 127.0.0.1 alone."""
-    leaf = authority().issue_cert("127.0.0.1")
+    leaf = authority().issue_cert("127.0.0.1", **validity)
     prefix = "listener.name.client.ssl."
     return {
         prefix + "keystore.type": "PEM",
@@ -226,19 +236,25 @@ def set_password(kafka: KafkaCluster, password: str, *users: str) -> None:
             done.result(30)
 
 
-def allow(kafka: KafkaCluster, user: str, *what: tuple[ResourceType, str, AclOperation]) -> None:
-    bindings: Sequence[AclBinding] = [
-        AclBinding(
-            kind,
-            name,
-            ResourcePatternType.LITERAL,
-            f"User:{user}",
-            "*",
-            operation,
-            AclPermissionType.ALLOW,
-        )
-        for kind, name, operation in what
-    ]
-    admin = kafka.admin()
-    for done in admin.create_acls(list(bindings)).values():
+Right: TypeAlias = tuple[ResourceType, str, AclOperation]
+
+
+def allow(kafka: KafkaCluster, user: str, *what: Right) -> None:
+    bindings = [AclBinding(*_fields(user, right)) for right in what]
+    admin = kafka.admin()  # its requests end with it
+    for done in admin.create_acls(bindings).values():
         done.result(30)
+
+
+def forbid(kafka: KafkaCluster, user: str, *what: Right) -> None:
+    """Takes rights away that were given before."""
+    bindings = [AclBindingFilter(*_fields(user, right)) for right in what]
+    admin = kafka.admin()
+    for done in admin.delete_acls(bindings).values():
+        assert len(done.result(30)) == 1
+
+
+def _fields(user: str, right: Right) -> tuple[Any, ...]:
+    kind, name, operation = right
+    whose = (ResourcePatternType.LITERAL, f"User:{user}", "*")
+    return (kind, name, *whose, operation, AclPermissionType.ALLOW)

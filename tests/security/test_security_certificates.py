@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -11,9 +10,10 @@ import pytest
 import trustme
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]  # hidden by its stubs
-from integration_support import Member, at, code, members, until
-from security_support import AUTHORIZER, allow, authority, broker_tls, pem, stranger
+from integration_support import Member, at, code, members, publish, until
+from security_support import AUTHORIZER, allow, authority, between, broker_tls, pem, stranger
 
+from kafka_coop.testing.cluster import KafkaCluster
 from kafka_coop.testing.local import LocalKafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300), pytest.mark.xdist_group("security")]
@@ -54,11 +54,14 @@ def member(kafka: LocalKafka, security: dict[str, Any]) -> Member:
 def test_the_certificate_is_who_one_is(
     mutual: LocalKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """For both parts: ours joins and commits, and librdkafka's connections fetch."""
     with caplog.at_level(logging.DEBUG):
         one = member(mutual, shown(client("reader")))
         with members(one):
             until(lambda: len(one.owned) == 2, one)
-            one.consumer.commit(offsets=[at(TOPIC, 0, 0)], asynchronous=False)
+            publish(KafkaCluster(mutual.admin_servers), TOPIC, 1, 0, 1)
+            until(lambda: len(one.records) == 2, one, what="what librdkafka fetches")
+            one.consumer.commit(offsets=[at(TOPIC, 0, 1)], asynchronous=False)
             seen = caplog.text + repr(one.consumer) + repr(vars(one.consumer))
     assert "PRIVATE KEY" not in seen
 
@@ -68,14 +71,6 @@ def test_a_certificate_without_rights(mutual: LocalKafka) -> None:
     with members(one):
         until(lambda: bool(one.raised), one)
         assert code(one.raised[0]) == KafkaError.GROUP_AUTHORIZATION_FAILED
-
-
-def between(first: int, last: int) -> dict[str, Any]:
-    """A certificate's validity, in years."""
-    return {
-        "not_before": dt.datetime(first, 1, 1, tzinfo=dt.UTC),
-        "not_after": dt.datetime(last, 1, 1, tzinfo=dt.UTC),
-    }
 
 
 KINDS = {
@@ -109,3 +104,62 @@ def test_a_broken_certificate_is_refused_and_named(
             assert remedy in said or other != kind
         assert "PRIVATE KEY" not in said + caplog.text
         assert not one.owned
+
+
+# --- the broker's ---------------------------------------------------------------------------------
+
+UNSOUND = {
+    "expired": (between(2020, 2021), "has expired (", "renew the broker's certificate"),
+    "not yet valid": (between(2090, 2091), "not yet valid (", "check this machine's clock"),
+}
+"""A broker's certificate, how it is named, and its remedy."""
+
+
+@pytest.fixture(scope="module", params=UNSOUND)
+def unsound(request: pytest.FixtureRequest) -> Iterator[tuple[LocalKafka, str]]:
+    """A broker that starts with such a certificate, as Kafka does, and which kind it is."""
+    validity, _, _ = UNSOUND[request.param]
+    properties = broker_tls(client_auth="none", **validity)
+    with LocalKafka(client_protocol="SSL", properties=properties) as kafka:
+        kafka.create_topic(TOPIC)
+        publish(KafkaCluster(kafka.admin_servers), TOPIC, 1, 0)
+        yield kafka, request.param
+
+
+SOON = 30.0
+"""Seconds; each part has its first refusal at once."""
+
+
+def test_our_part_names_what_is_wrong_with_a_brokers_certificate(
+    unsound: tuple[LocalKafka, str],
+) -> None:
+    kafka, kind = unsound
+    one = member(kafka, shown(None))
+    with members(one):
+        until(lambda: bool(one.raised), one, within=SOON)
+        said = str(one.raised[0])
+        assert code(one.raised[0]) == KafkaError._AUTHENTICATION
+        assert kafka.bootstrap_servers in said
+        for other, (_, name, remedy) in UNSOUND.items():
+            assert (name in said) == (other == kind)
+            assert remedy in said or other != kind
+        assert not one.owned
+
+
+@pytest.mark.parametrize("verified", [True, False])
+def test_librdkafka_refuses_it_as_well(unsound: tuple[LocalKafka, str], *, verified: bool) -> None:
+    """Fetched by hand: no connection of ours has a say. Without the check there is a record."""
+    kafka, _ = unsound
+    told: list[KafkaError] = []
+    checks = {"enable.ssl.certificate.verification": verified}
+    one = Member(kafka, GROUP, **shown(None), **checks, error_cb=told.append)
+    with members(one):
+        one.consumer.assign([at(TOPIC, 0, 0)])
+        if verified:
+            until(lambda: any(e.code() == KafkaError._SSL for e in told), one, within=SOON)
+            said = next(e.str() for e in told if e.code() == KafkaError._SSL)
+            assert kafka.bootstrap_servers in said
+            assert "certificate" in said
+        else:
+            until(lambda: bool(one.records), one, within=SOON)
+        assert bool(one.records) != verified

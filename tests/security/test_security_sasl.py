@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]  # hidden by its stubs
-from integration_support import PATIENCE, Member, code, members, unique, until
+from integration_support import PATIENCE, Member, at, code, members, unique, until
 from security_members import (
     TALKATIVE,
     everything_said,
@@ -242,6 +242,32 @@ def test_a_certificate_for_another_name(guarded: LocalKafka, oidc: Provider) -> 
         assert code(one.raised[0]) == KafkaError._AUTHENTICATION
         assert f"localhost:{port}: the broker's certificate is refused: it is for another" in said
         assert "connect by a name or an address in the certificate" in said
+
+
+@pytest.mark.parametrize("check", ["https", "none"])
+def test_librdkafka_refuses_a_certificate_for_another_name(
+    guarded: LocalKafka, oidc: Provider, check: str
+) -> None:
+    """Fetched by hand: no connection of ours has a say. Without the check there are records."""
+    port = guarded.bootstrap_servers.rpartition(":")[2]
+    told: list[KafkaError] = []
+    elsewhere = {
+        "bootstrap.servers": f"localhost:{port}",
+        "ssl.endpoint.identification.algorithm": check,
+    }
+    one = member(guarded, {**login(oidc), **elsewhere}, error_cb=told.append)
+    with members(one):
+        one.consumer.unsubscribe()
+        one.consumer.assign([at(TOPIC, 0, 0)])
+        if check == "none":
+            until(lambda: bool(one.records), one)
+        else:
+            until(lambda: any(e.code() == KafkaError._SSL for e in told), one, within=30.0)
+            said = next(e.str() for e in told if e.code() == KafkaError._SSL)
+            assert f"localhost:{port}" in said
+            assert "certificate" in said
+            assert PASSWORD not in "".join(e.str() for e in told)
+        assert bool(one.records) == (check == "none")
 
 
 def test_tls_asked_of_a_plaintext_listener_is_told(
