@@ -54,6 +54,12 @@ def member(kafka: LocalKafka, security: dict[str, Any], group: str = GROUP, **mo
     return made
 
 
+def has_read_everything(kafka: LocalKafka, one: Member) -> bool:
+    ends = kafka.end_offsets(TOPIC)
+    wanted = {(TOPIC, partition, offset) for partition in ends for offset in range(ends[partition])}
+    return wanted == set(one.records)
+
+
 def secrets(oidc: Provider, user: str = "reader") -> list[str]:
     """What nobody may ever see: also as a token endpoint gets it."""
     basic = base64.b64encode(f"{user}:{CLIENT_SECRET}".encode()).decode()

@@ -7,8 +7,8 @@ import logging
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]  # hidden by its stubs
-from integration_support import PATIENCE, Member, code, members, unique, until
-from security_members import everything_said, login, member, publish
+from integration_support import PATIENCE, code, members, unique, until
+from security_members import everything_said, has_read_everything, login, member, publish
 from security_support import PASSWORD, TOPIC, Provider, allow, set_password
 
 from kafka_coop.testing.local import LocalKafka
@@ -60,9 +60,3 @@ def test_a_password_that_changes_under_a_living_member(
     assert "re-authentication" in said
     assert PASSWORD not in said
     assert NEW_PASSWORD not in said
-
-
-def has_read_everything(kafka: LocalKafka, one: Member) -> bool:
-    ends = kafka.end_offsets(TOPIC)
-    wanted = {(TOPIC, partition, offset) for partition in ends for offset in range(ends[partition])}
-    return wanted == set(one.records)
