@@ -5,7 +5,8 @@
 #   make bench   the figures of docs/BENCHMARKS.md
 #   make soak    SEEDS random schedules of a simulated group (a million: hours)
 #   make fuzz    INPUTS damaged bytes for every decoder (ten million: some minutes)
-#   make audit   known vulnerabilities of everything in locks/ (AUDIT=osv: by OSV's service)
+#   make audit   known vulnerabilities of everything in locks/ (AUDIT=osv: by OSV's service;
+#                ADVISORIES=FOLDER: by a checkout of PyPA's advisory database, and by no service)
 #   make garbage a million members' damaged subscriptions, each led and checked
 #   make observe a living group with Prometheus and Grafana; make chaos joins and kills members
 #                (SERVICES="orders prometheus" leaves Grafana out, where its image can't be had)
@@ -107,9 +108,14 @@ fuzz: .venv/.dev
 	$(BIN)/python tests/protocol/protocol_fuzz.py --inputs $(INPUTS) --jobs $(JOBS)
 
 # --strict: what can't be looked up fails, too. An audit that asked nobody is none.
+ifdef ADVISORIES
+audit: .venv/.dev
+	$(BIN)/python tests/security/advisories.py $(ADVISORIES)
+else
 audit: .venv/.uv
 	for lock in locks/*.txt; do $(BIN)/uv tool run pip-audit==2.10.1 --strict --disable-pip \
 	  --require-hashes --vulnerability-service $(AUDIT) -r $$lock || exit 1; done
+endif
 
 garbage: .venv/.dev
 	$(BIN)/python tests/leader/garbage.py
