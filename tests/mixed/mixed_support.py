@@ -23,7 +23,7 @@ from kafka_coop.testing.trial import journal
 from kafka_coop.testing.trial.crew import Crew
 from kafka_coop.testing.trial.journal import Event
 from kafka_coop.testing.trial.load import Load
-from kafka_coop.testing.trial.verdict import Verdict, judge
+from kafka_coop.testing.trial.verdict import Tenure, Verdict, judge
 
 PATIENCE = 90.0
 """Seconds after which a trial is given up. A JVM that starts on a busy machine takes ten."""
@@ -158,6 +158,20 @@ class Trial(Crew):
         assert rounds, "no round is logged"
         _, last = max(rounds)
         return str(last)
+
+    def stopped_in_vain(self, *names: str) -> list[Tenure]:
+        """What these members gave up and were given again, when nobody had had it meanwhile.
+
+        They could have kept it: that is what cooperative rebalancing is about.
+        """
+        held = sorted(self.tenures(), key=lambda t: (t.partition, t.start))
+        return [
+            again
+            for before, again in itertools.pairwise(held)
+            if before.partition == again.partition
+            if before.member == again.member
+            if again.member in names
+        ]
 
     def until_everyone_works(self) -> None:
         """Waits until each member, those that are gone included, has processed something."""
