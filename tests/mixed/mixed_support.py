@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import itertools
 import os
 import re
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,9 +19,13 @@ import pytest
 from confluent_kafka import KafkaError, Message, TopicPartition
 from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]  # its stubs hide them
 from integration_support import Kind, Member, where
+from kio.schema.describe_groups.v5.request import DescribeGroupsRequest
+from kio.schema.describe_groups.v5.response import DescribedGroup, DescribeGroupsResponse
+from kio.schema.types import GroupId
+from kio.serial import entity_reader, entity_writer
 
 from kafka_coop import CoopConsumer
-from kafka_coop.testing.cluster import KafkaCluster
+from kafka_coop.testing.cluster import KafkaCluster, wait_until
 from kafka_coop.testing.trial import journal
 from kafka_coop.testing.trial.crew import Crew
 from kafka_coop.testing.trial.journal import Event
@@ -207,6 +214,38 @@ class Trial(Crew):
     def verdict(self) -> Verdict:
         ends = self.kafka.end_offsets(self.topic)
         return judge(self.journals(), ends, killed=self.killed)
+
+
+def described(group: Trial) -> DescribedGroup:
+    """What the coordinator holds of a group.
+
+    It shows neither a protocol nor members' bytes while a round is under way, as a follow-up
+    round may be.
+    """
+    found: list[DescribedGroup] = []
+
+    def stable() -> bool:
+        found[:] = [_described_now(group)]
+        return found[0].group_state == "Stable"
+
+    wait_until(stable, f"{group.group} is not stable", timedelta(seconds=60))
+    return found[0]
+
+
+def _described_now(group: Trial) -> DescribedGroup:
+    request = DescribeGroupsRequest(
+        groups=(GroupId.parse(group.group),), include_authorized_operations=False
+    )
+    buffer = io.BytesIO()
+    entity_writer(DescribeGroupsRequest)(buffer, request)
+    payload = b"\0\x0f\0\x05\0\0\0\1\xff\xff\0" + buffer.getvalue()  # key, version, id, no client
+    host, _, port = group.kafka.bootstrap_servers.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall(len(payload).to_bytes(4, "big") + payload)
+        with connection.makefile("rb") as stream:
+            answer = stream.read(int.from_bytes(stream.read(4), "big"))
+    (found,) = entity_reader(DescribeGroupsResponse)(answer, 5)[0].groups  # after the header
+    return found
 
 
 def _broker_logs(kafka: KafkaCluster) -> list[Path]:

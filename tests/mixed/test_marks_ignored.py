@@ -6,26 +6,16 @@ read (DescribeGroups), so that it is certain that the marks were there to be ign
 
 from __future__ import annotations
 
-import io
-import socket
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from kio.schema.describe_groups.v5.request import DescribeGroupsRequest
-from kio.schema.describe_groups.v5.response import (
-    DescribedGroup,
-    DescribedGroupMember,
-    DescribeGroupsResponse,
-)
-from kio.schema.types import GroupId
-from kio.serial import entity_reader, entity_writer
-from mixed_support import Trial, trial, without_kafka_python
+from kio.schema.describe_groups.v5.response import DescribedGroupMember
+from mixed_support import Trial, described, trial, without_kafka_python
 
 from kafka_coop.protocol.assignment import decode_assignment
 from kafka_coop.protocol.marks import AssignmentMarks, SubscriptionMarks, split_marks
 from kafka_coop.protocol.subscription import decode_subscription
-from kafka_coop.testing.cluster import KafkaCluster, wait_until
+from kafka_coop.testing.cluster import KafkaCluster
 from kafka_coop.testing.trial.crew import CLIENTS
 from kafka_coop.testing.trial.member import Client
 
@@ -43,35 +33,9 @@ OTHERS = [
 ]
 
 
-def described(group: Trial) -> dict[str, DescribedGroupMember]:
-    """What the coordinator holds of each member, by its client id.
-
-    It shows nothing of them while a round is under way, as a follow-up round may be.
-    """
-    found: list[DescribedGroup] = []
-
-    def stable() -> bool:
-        found[:] = [described_now(group)]
-        return found[0].group_state == "Stable"
-
-    wait_until(stable, f"{group.group} is not stable", timedelta(seconds=60))
-    return {member.client_id: member for member in found[0].members}
-
-
-def described_now(group: Trial) -> DescribedGroup:
-    request = DescribeGroupsRequest(
-        groups=(GroupId.parse(group.group),), include_authorized_operations=False
-    )
-    buffer = io.BytesIO()
-    entity_writer(DescribeGroupsRequest)(buffer, request)
-    payload = b"\0\x0f\0\x05\0\0\0\1\xff\xff\0" + buffer.getvalue()  # key, version, id, no client
-    host, _, port = group.kafka.bootstrap_servers.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=30) as connection:
-        connection.sendall(len(payload).to_bytes(4, "big") + payload)
-        with connection.makefile("rb") as stream:
-            answer = stream.read(int.from_bytes(stream.read(4), "big"))
-    (found,) = entity_reader(DescribeGroupsResponse)(answer, 5)[0].groups  # after the header
-    return found
+def members_of(group: Trial) -> dict[str, DescribedGroupMember]:
+    """What the coordinator holds of each member, by its client id."""
+    return {member.client_id: member for member in described(group).members}
 
 
 @pytest.mark.parametrize("other", OTHERS)
@@ -84,7 +48,7 @@ def test_as_leaders_they_take_a_subscription_with_marks(
         group.start("ours", "ours")
         group.until_shared("theirs", "ours")
         assert group.leader() == "theirs"
-        sent = decode_subscription(described(group)["ours"].member_metadata)
+        sent = decode_subscription(members_of(group)["ours"].member_metadata)
         assert isinstance(split_marks(sent.user_data)[1], SubscriptionMarks)
 
 
@@ -98,6 +62,6 @@ def test_as_members_they_take_an_assignment_with_marks(
         group.start("theirs", other)
         group.until_shared("ours", "theirs")
         assert group.leader() == "ours"
-        got = decode_assignment(described(group)["theirs"].member_assignment)
+        got = decode_assignment(members_of(group)["theirs"].member_assignment)
         assert isinstance(split_marks(got.user_data)[1], AssignmentMarks)
         assert {i for _, i in got.partitions} == group.owned("theirs")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from integration_support import Member, code, members, shared, unique, until
-from mixed_support import Trial, trial
+from mixed_support import Trial, described, trial
 
 from kafka_coop.testing.cluster import KafkaCluster
+from kafka_coop.testing.trial.journal import Event
 from kafka_coop.testing.trial.member import Client
 
 pytestmark = [
@@ -35,41 +37,83 @@ def test_the_runbook_is_understood() -> None:
     assert STEPS[8] == ("confluent-kafka", ["range"])
 
 
+def voted(*lists: list[str]) -> str:
+    """What a group runs on by the runbook's first rule, if these are its members' lists."""
+    shared_by_all = set.intersection(*map(set, lists))
+    votes = Counter(next(s for s in own if s in shared_by_all) for own in lists)
+    return max(votes, key=votes.__getitem__)
+
+
 @pytest.mark.parametrize("origin", ["confluent", "java"])
 def test_up_and_down_again_under_load(kafka: KafkaCluster, tmp_path: Path, origin: Client) -> None:
     with trial(kafka, tmp_path) as group:
-        roster = [f"0-{n}" for n in range(MOST_MEMBERS)]
-        for name in roster:
-            group.start(name, origin, ["range"])
-        group.until_shared(*roster)
+        roster = begin(group, [origin] * MOST_MEMBERS, ["range"])
+        cooperative: list[str] = []
+        eager: list[str] = []
         for step, (replaced_by, strategies) in STEPS.items():
             client: Client = "ours" if replaced_by != "confluent-kafka" else origin
             roll(group, step, roster, [client] * MOST_MEMBERS, strategies)
+            if client == "ours":
+                (eager if "range" in strategies else cooperative).extend(roster)
         group.end_soundly()
         assert not [e for j in group.journals().values() for e in j if e.kind in "EL"]
+        assert not group.stopped_in_vain(*cooperative)
+        assert {name.partition("-")[0] for name in eager} == {"1", "7"}
+        for name in eager:
+            left = left_after_revocations(group.events(name))
+            assert len(left) > 1, "a round before it left"
+            assert not any(left), f"{name} kept some"
+
+
+def left_after_revocations(events: list[Event]) -> list[set[int]]:
+    """What a member went on to own after each revocation."""
+    owned: set[int] = set()
+    left = []
+    for event in events:
+        if event.kind == "A":
+            owned |= {*event.partitions}
+        elif event.kind == "V" and event.partitions:
+            owned -= {*event.partitions}
+            left.append(owned.copy())
+    return left
+
+
+def begin(group: Trial, clients: list[Client], strategies: list[str]) -> dict[str, list[str]]:
+    """Starts the members, and returns the strategies of each."""
+    roster = {f"0-{place}": strategies for place in range(len(clients))}
+    for name, client in zip(roster, clients, strict=True):
+        group.start(name, client, strategies)
+    group.until_shared(*roster)
+    return roster
 
 
 def roll(
-    group: Trial, step: int, roster: list[str], clients: list[Client], strategies: list[str]
+    group: Trial,
+    step: int,
+    roster: dict[str, list[str]],
+    clients: list[Client],
+    strategies: list[str],
 ) -> None:
-    """One rolling bounce: member by member, and the group is whole after each."""
+    """One rolling bounce: member by member, and after each the group is whole, on what it must."""
     for place, (old, client) in enumerate(zip(tuple(roster), clients, strict=True)):
         group.close(old)
-        roster[place] = f"{step}-{place}"
-        group.start(roster[place], client, strategies)
+        del roster[old]
+        new = f"{step}-{place}"
+        group.start(new, client, strategies)
+        roster[new] = strategies
         group.until_shared(*roster)
+        assert described(group).protocol_data == voted(*roster.values()), f"after {new}'s start"
 
 
-def test_a_member_of_javas_takes_part_in_the_first_two_steps(
+def test_a_member_of_javas_takes_part_in_the_first_two_steps_and_the_last_three(
     kafka: KafkaCluster, tmp_path: Path
 ) -> None:
-    clients: list[Client] = ["ours", "java"]
+    ours: list[Client] = ["ours", "ours"]
+    both: list[Client] = ["ours", "java"]
+    javas: list[Client] = ["java", "java"]
     with trial(kafka, tmp_path) as group:
-        roster = ["0-0", "0-1"]
-        for name in roster:
-            group.start(name, "java", ["range"])
-        group.until_shared(*roster)
-        for step in (1, 2):
+        roster = begin(group, javas, ["range"])
+        for step, clients in [(1, both), (2, both), (5, ours), (6, both), (7, both), (8, javas)]:
             _, strategies = STEPS[step]
             roll(group, step, roster, clients, strategies)
         group.end_soundly()
@@ -85,10 +129,7 @@ def test_no_member_of_librdkafkas_takes_part_in_them() -> None:
 def test_librdkafkas_members_may_follow_after_step_6(kafka: KafkaCluster, tmp_path: Path) -> None:
     _, strategies = STEPS[6]
     with trial(kafka, tmp_path) as group:
-        roster = ["0-0", "0-1"]
-        for name in roster:
-            group.start(name, "ours", strategies)
-        group.until_shared(*roster)
+        roster = begin(group, ["ours"] * MEMBERS, strategies)
         roll(group, 7, roster, ["confluent"] * MEMBERS, strategies)
         group.end_soundly()
 
