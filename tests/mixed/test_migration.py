@@ -146,14 +146,14 @@ def test_a_rolling_bounce_there_and_back_without_a_pause(
 
 
 class Mixed(Roster):
-    """Cooperative members of ours, and another client's process, which leads."""
+    """Members of ours, and another client's process, which leads."""
 
     LEADER = "theirs"
 
-    def __init__(self, group: Trial, leads: Client) -> None:
-        group.start(self.LEADER, leads, ["cooperative-sticky"])
+    def __init__(self, group: Trial, leads: Client, strategy: str) -> None:
+        group.start(self.LEADER, leads, [strategy])
         group.until(lambda: len(group.owned(self.LEADER)) == PARTITIONS, "a first member")
-        super().__init__(group, **classic())
+        super().__init__(group, **classic(strategy))
 
     def is_shared(self) -> bool:
         """Each has its share, and nothing two have."""
@@ -167,12 +167,12 @@ class Mixed(Roster):
 
 
 @pytest.fixture
-def led_by(kafka: KafkaCluster, tmp_path: Path) -> Iterator[Callable[[Client], Mixed]]:
+def led_by(kafka: KafkaCluster, tmp_path: Path) -> Iterator[Callable[[Client, str], Mixed]]:
     """Makes a settled group that this client leads; in the end it is closed."""
     with trial(kafka, tmp_path) as group, ExitStack() as closing:
 
-        def made(leads: Client) -> Mixed:
-            mixed = Mixed(group, leads)
+        def made(leads: Client, strategy: str) -> Mixed:
+            mixed = Mixed(group, leads, strategy)
             closing.callback(mixed.close)
             mixed.settle()
             assert group.leader() == Mixed.LEADER
@@ -182,11 +182,15 @@ def led_by(kafka: KafkaCluster, tmp_path: Path) -> Iterator[Callable[[Client], M
         yield made
 
 
-def test_cooperative_members_that_java_leads_are_turned_over_and_told(
-    led_by: Callable[[Client], Mixed],
+@pytest.mark.parametrize(
+    ("leads", "strategy"),
+    [("java", "cooperative-sticky"), ("confluent", "range"), ("confluent", "roundrobin")],
+)
+def test_members_whose_leaders_assignments_carry_nothing_are_turned_over_and_told(
+    led_by: Callable[[Client, str], Mixed], leads: Client, strategy: str
 ) -> None:
-    """Its assignments carry nothing: the broker takes them over as they are."""
-    mixed = led_by("java")
+    """The broker takes them over as they are."""
+    mixed = led_by(leads, strategy)
     ours = tuple(mixed.crew)
     mixed.crew.append(newcomer := Guest(mixed.group, next(_NAMES), **CONSUMER))
     mixed.settle()
@@ -198,10 +202,10 @@ def test_cooperative_members_that_java_leads_are_turned_over_and_told(
 
 
 def test_cooperative_members_that_librdkafka_leads_are_not_turned_over(
-    led_by: Callable[[Client], Mixed],
+    led_by: Callable[[Client, str], Mixed],
 ) -> None:
     """Its assignments return to each member, itself included, what that sent as user data."""
-    mixed = led_by("confluent")
+    mixed = led_by("confluent", "cooperative-sticky")
     ours = tuple(mixed.crew)
     before = [list(member.told) for member in ours]
     mixed.crew.append(newcomer := Guest(mixed.group, next(_NAMES), **CONSUMER))

@@ -26,6 +26,7 @@ pytestmark = [
 RUNBOOK = (Path(__file__).parents[2] / "docs" / "UPGRADING.md").read_text()
 STEP = re.compile(r"\| (\d) \| (?:is restarted|is replaced by ([\w-]+).*?) +\| `([\w,-]+)` \|")
 STEPS = {int(n): (to, strategies.split(",")) for n, to, strategies in STEP.findall(RUNBOOK)}
+KIP_848 = {"group.protocol": "consumer"}
 MEMBERS = 2
 MOST_MEMBERS = 3
 """Of the whole path: in its mixed rounds two of one kind stand beside one of the other."""
@@ -157,10 +158,34 @@ def test_a_step_left_out_is_refused_and_explained(
         other = Member(kafka, group, topic, partition_assignment_strategy=newcomer)
         with members(other):
             until(lambda: bool(other.raised), one, other)
-            assert code(other.raised[0]) == KafkaError.INCONSISTENT_GROUP_PROTOCOL
-            assert "in two steps" in str(other.raised[0])
+            assert_explained(other)
             assert one.owned == ((topic, 0), (topic, 1))
             assert not one.raised
+
+
+def test_and_so_it_is_in_a_group_of_librdkafkas(kafka: KafkaCluster) -> None:
+    topic, group = unique("t"), unique("g")
+    kafka.create_topic(topic, partitions=2)
+    config = {"partition.assignment.strategy": "range"}
+    with consumer_of_librdkafkas(kafka, group, topic, config) as theirs:
+
+        def polled() -> int:
+            assert theirs.poll(0.01) is None
+            return len(theirs.assignment())
+
+        until(lambda: polled() == 2)
+        metadata = theirs.consumer_group_metadata()
+        newcomer = Member(kafka, group, topic, partition_assignment_strategy="cooperative-sticky")
+        with members(newcomer):
+            until(lambda: polled() == 2 and bool(newcomer.raised), newcomer)
+            assert_explained(newcomer)
+        assert polled() == 2
+        assert theirs.consumer_group_metadata() == metadata, "a round"
+
+
+def assert_explained(newcomer: Member) -> None:
+    assert code(newcomer.raised[0]) == KafkaError.INCONSISTENT_GROUP_PROTOCOL
+    assert "in two steps" in str(newcomer.raised[0])
 
 
 @pytest.mark.parametrize(
@@ -207,13 +232,15 @@ def test_a_step_not_finished_is_warned_of_once(
     assert caplog.text.count(said) == warners
 
 
-def consumer_of_kip_848(kafka: KafkaCluster, group: str, topic: str) -> Consumer:
+def consumer_of_librdkafkas(
+    kafka: KafkaCluster, group: str, topic: str, config: dict[str, str]
+) -> Consumer:
     consumer = Consumer(
         {
             "bootstrap.servers": kafka.bootstrap_servers,
             "group.id": group,
-            "group.protocol": "consumer",
             "log_level": 0,
+            **config,
         }
     )
     consumer.subscribe([topic])
@@ -221,14 +248,17 @@ def consumer_of_kip_848(kafka: KafkaCluster, group: str, topic: str) -> Consumer
 
 
 def test_a_member_of_kip_848_cannot_take_our_group_over(kafka: KafkaCluster) -> None:
-    """Trap 34: the broker does not convert members that carry user data, and ours always do."""
+    """Trap 34: the broker does not convert assignments that carry user data.
+
+    Those of ours do, under every strategy but `sticky`.
+    """
     topic, group = unique("t"), unique("g")
     kafka.create_topic(topic, partitions=2)
     ours = Member(kafka, group, topic)
     with members(ours):
         shared(topic, 2, ours)
         told, errors = list(ours.told), []
-        with consumer_of_kip_848(kafka, group, topic) as theirs:
+        with consumer_of_librdkafkas(kafka, group, topic, KIP_848) as theirs:
 
             def refused() -> bool:
                 message = theirs.poll(0.01)
@@ -248,7 +278,7 @@ def test_in_a_group_of_kip_848_the_broker_assigns_and_we_say_so(
 ) -> None:
     topic, group = unique("t"), unique("g")
     kafka.create_topic(topic, partitions=4)
-    with consumer_of_kip_848(kafka, group, topic) as theirs:
+    with consumer_of_librdkafkas(kafka, group, topic, KIP_848) as theirs:
 
         def polled() -> int:
             theirs.poll(0.01)
