@@ -165,9 +165,20 @@ def test_the_report_says_when_a_fault_is_charged_with_nothing() -> None:
 
 
 def test_the_report_counts_who_went_down() -> None:
-    roles: list[tuple[str, ...] | None] = [("controller", "coordinator"), ("controller",), (), None]
-    text = told(*(Injected(at=0, name="broker killed", what="", roles=r) for r in roles))
-    assert "Of 3 faults that took brokers down, 2 took the active controller and 1" in text
+    taken: list[tuple[str, tuple[str, ...] | None]] = [
+        ("broker killed", ("controller", "coordinator")),
+        ("broker out of disk", ("controller",)),
+        ("broker killed", ()),
+        ("broker killed", None),
+        ("broker restarted", ("coordinator",)),
+        ("brokers restarted in turn", ("coordinator", "controller")),
+    ]
+    text = told(*(Injected(at=0, name=name, what="", roles=roles) for name, roles in taken))
+    assert (
+        "Of 3 crashes of a broker (broker killed, broker out of disk), 2 took the active controller"
+        " and 1 the group's coordinator; of 2 orderly restarts, of one broker or of each in turn,"
+        " 1 took the active controller and 2 the group's coordinator.\n"
+    ) in text
 
 
 def test_the_report_says_which_code_it_was() -> None:

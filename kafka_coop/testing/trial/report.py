@@ -70,6 +70,9 @@ new one comes. A slow on_revoke *outlives its round* where its member has joined
 later one before it returns.
 """
 
+_CRASHES: Final = ("broker killed", "broker out of disk")
+"""Which faults end a broker that does not hand over first; any other is an orderly restart."""
+
 _COUNTS: Final = {
     "produced": "records produced",
     "processed": "records processed at least once",
@@ -188,17 +191,24 @@ def _worst(seconds: Sequence[float]) -> str:
 
 
 def _failovers(faults: Sequence[Mapping[str, Any]]) -> str:
-    """How often it was a broker with an office that went down."""
-    asked = [f["roles"] for f in faults if f["roles"] is not None]
+    """How often it was a broker with an office that went down, and whether it was orderly."""
+    asked = [f for f in faults if f["roles"] is not None]
     if not asked:
         return "\nWhich brokers were controller or coordinator was not recorded.\n"
-    controllers, coordinators = (
-        sum(role in roles for roles in asked) for role in ("controller", "coordinator")
-    )
+    crashes = [f["roles"] for f in asked if f["name"] in _CRASHES]
+    orderly = [f["roles"] for f in asked if f["name"] not in _CRASHES]
     return (
-        f"\nOf {len(asked)} faults that took brokers down, {controllers} took the active"
-        f" controller and {coordinators} the group's coordinator.\n"
+        f"\nOf {len(crashes)} crashes of a broker ({', '.join(_CRASHES)}), {_offices(crashes)};"
+        f" of {len(orderly)} orderly restarts, of one broker or of each in turn,"
+        f" {_offices(orderly)}.\n"
     )
+
+
+def _offices(taken: Sequence[Sequence[str]]) -> str:
+    controllers, coordinators = (
+        sum(role in roles for roles in taken) for role in ("controller", "coordinator")
+    )
+    return f"{controllers} took the active controller and {coordinators} the group's coordinator"
 
 
 if __name__ == "__main__":
