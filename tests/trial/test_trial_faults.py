@@ -41,7 +41,7 @@ def three() -> Iterator[LocalKafka]:
 
 
 def test_two_minutes_of_random_faults(three: LocalKafka, tmp_path: Path) -> None:
-    plan = Plan(faults=30, lasting=timedelta(minutes=2), members=6)
+    plan = Plan(faults=32, lasting=timedelta(minutes=2), members=6)
     result = run(plan, tmp_path, three)
     assert result.sound, str(result)
     assert result.complete

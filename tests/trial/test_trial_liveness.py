@@ -19,7 +19,7 @@ from kafka_coop.testing.trial.liveness import (
     too_long,
 )
 from kafka_coop.testing.trial.member import LONGEST_TRANSACTION
-from kafka_coop.testing.trial.outcome import KILL, NANO, Injected, Plan, Result
+from kafka_coop.testing.trial.outcome import DELETED, KILL, NANO, Injected, Plan, Result
 from kafka_coop.testing.trial.verdict import tenures
 
 SESSION = timedelta(seconds=6)
@@ -73,6 +73,13 @@ def test_a_silence_lies_between_two_records_whoever_processed_them() -> None:
 def excessive(seconds: float, *faults: Injected) -> list[str]:
     waits = silences({"a": told("R 100 0 0", f"R {100 + seconds} 0 1")})
     return too_long(waits, faults, SESSION, MACHINE)
+
+
+@pytest.mark.parametrize("name", [DELETED])
+def test_what_must_change_nothing_explains_no_wait_however_long_it_lasts(name: str) -> None:
+    assert not excessive(CALM + 7, fault(101, 109))
+    assert excessive(CALM + 0.1, fault(101, 109, name))
+    assert not excessive(CALM - 0.1, fault(101, 109, name))
 
 
 def test_a_wait_is_too_long_beyond_a_session_a_slack_and_the_longest_fault_in_it() -> None:

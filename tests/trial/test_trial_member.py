@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from kafka_coop.testing import EmbeddedKafka
-from kafka_coop.testing.cluster import wait_until
+from kafka_coop.testing.cluster import KafkaCluster, wait_until
 from kafka_coop.testing.trial.crew import Crew
+from kafka_coop.testing.trial.load import Load
+from kafka_coop.testing.trial.outcome import NANO
+from kafka_coop.testing.trial.verdict import judge
 
 PATIENCE = timedelta(seconds=90)
 SHORT = {"session.timeout.ms": 1100}  # the embedded broker collects members for all but 1 s of it
@@ -57,3 +60,45 @@ def test_an_error_tells_what_the_members_were_at(tmp_path: Path) -> None:
     (note,) = error.__notes__
     assert note.startswith("a owned {0, 1}: ")
     assert "member.py" in note, "where its threads were"
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(240)
+def test_a_topic_beside_is_in_no_journal_and_its_deletion_ends_no_member(
+    kafka: KafkaCluster, tmp_path: Path
+) -> None:
+    """Its partitions have higher numbers than the other topic has any; they have records, too."""
+    topic = f"judged-{time.time_ns()}"
+    aside = f"{topic}-aside"
+    kafka.create_topic(topic, partitions=2)
+    kafka.create_topic(aside, partitions=4)
+    config = {"session.timeout.ms": 6000, "topic.metadata.refresh.interval.ms": 200}
+    with Crew(kafka.bootstrap_servers, topic, topic, tmp_path, config) as crew:
+        crew.start("a", "ours", aside=aside)
+        wait_until(lambda: crew.owned("a") == {0, 1}, "a has all", PATIENCE)
+        with Load(kafka.admin_servers, topic, 2, 100) as load:
+            with Load(kafka.admin_servers, aside, 4, 100):
+                until_it_reads_on(crew)
+            before = crew.generation()
+            kafka.delete_topic(aside)
+            wait_until(lambda: crew.generation() > before, "a round without it", PATIENCE)
+            kafka.create_topic(aside, partitions=4)
+            wait_until(lambda: crew.generation() > before + 1, "a round with it", PATIENCE)
+            until_it_reads_on(crew)
+            load.stop()
+        ends = kafka.end_offsets(topic)
+        wait_until(lambda: judge(crew.journals(), ends).lost == (), "the last record", PATIENCE)
+        crew.close("a")
+        told = crew.events("a")
+        assert {p for e in told for p in e.partitions} == {0, 1}
+        assert judge(crew.journals(), ends).sound
+        assert [e.partitions for e in told if e.kind in "AVL" and e.partitions] == 2 * [(0, 1)]
+
+
+def until_it_reads_on(crew: Crew) -> None:
+    began = time.monotonic_ns()
+
+    def read_on() -> bool:
+        return max((e.at for e in crew.events("a") if e.kind == "R"), default=0) > began + NANO
+
+    wait_until(read_on, "records", PATIENCE)

@@ -8,7 +8,7 @@ from functools import partial
 import trial_journals as journals
 
 from kafka_coop.testing.trial.assess import assess
-from kafka_coop.testing.trial.outcome import NANO, Injected, Plan, Result
+from kafka_coop.testing.trial.outcome import DELETED, NANO, Injected, Plan, Result
 from kafka_coop.testing.trial.pauses import PAUSE, taken_by_pauses
 
 SESSION = timedelta(seconds=6)
@@ -45,6 +45,12 @@ def test_another_fault_that_may_be_to_blame_is_an_excuse_and_others_pauses_are_n
     assert taken(24, pause, fault(24.1, 30, "network: half-open", "")), "it came later"
     assert taken(24, pause, fault(18, 21, member="b"))
     assert not taken(24, pause, fault(16, 19.9)), "the same member, twice in a row"
+
+
+def test_a_topic_that_stays_away_is_no_excuse() -> None:
+    pause = fault(20, 23)
+    assert taken(24, pause, fault(13.9, 30, DELETED, "b"))
+    assert not taken(24, pause, fault(14.1, 30, DELETED, "b")), "a member left then"
 
 
 def test_a_run_in_which_a_pause_took_something_is_not_sound() -> None:

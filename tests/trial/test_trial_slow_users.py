@@ -138,9 +138,10 @@ def test_what_an_evicted_member_gives_up_slowly_is_written_down_as_lost(
     ]
     monkeypatch.setattr(CoopConsumer, "health", lambda _: standing.pop(0))
     runner = _Librdkafka.__new__(_Librdkafka)
+    runner._topic = "t"
     runner._journal, runner._orders = Journal(tmp_path / "j"), Orders()
     runner._orders._slow = 1e-9
-    runner._told("V")(CoopConsumer.__new__(CoopConsumer), [SimpleNamespace(partition=3)])
+    runner._told("V")(CoopConsumer.__new__(CoopConsumer), [SimpleNamespace(topic="t", partition=3)])
     events = read_journal(tmp_path / "j")
     assert [(e.kind, e.generation, e.partitions) for e in events] == [
         ("W", 7, (3,)),

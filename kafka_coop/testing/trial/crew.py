@@ -131,6 +131,7 @@ class Crew:
         strategies: Sequence[str] = ("cooperative-sticky",),
         *,
         output: str = "",
+        aside: str = "",
         bootstrap: str | None = None,
         **config: Any,
     ) -> None:
@@ -141,6 +142,7 @@ class Crew:
             client: Whose consumer.
             strategies: Names on the wire, most preferred first.
             output: See `Job`.
+            aside: The same.
             bootstrap: Its brokers, if not the crew's.
             config: Further settings, underscores for dots.
 
@@ -160,6 +162,7 @@ class Crew:
             strategies=list(strategies),
             config={**self._config, **{k.replace("_", "."): v for k, v in config.items()}},
             output=output,
+            aside=aside,
         )
         command = _java(job) if client == "java" else _python(job)
         environment = None
@@ -294,6 +297,10 @@ class Crew:
             elif event.kind in "VL":
                 owned -= {*event.partitions}
         return owned
+
+    def has_joined(self, name: str) -> bool:
+        """Whether a member was ever told what it has, be it nothing."""
+        return any(event.kind == "A" for event in self.events(name))
 
     def generation(self) -> int:
         """The newest that any callback named."""

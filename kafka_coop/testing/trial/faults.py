@@ -6,27 +6,36 @@ import itertools
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from typing import Final, TypeAlias
 
 from confluent_kafka import ElectionType, KafkaException
 from confluent_kafka.admin import PartitionMetadata  # type: ignore[attr-defined]  # its stubs hide it
-from confluent_kafka.cimpl import NewPartitions
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from kafka_coop.testing.cluster import peek, wait_until
+from kafka_coop.testing.cluster import leaders, peek, wait_until
 from kafka_coop.testing.local import LocalKafka, LocalKafkaError
 from kafka_coop.testing.proxy import Weather
 from kafka_coop.testing.trial.controllers import active_controller, prefer
 from kafka_coop.testing.trial.crew import Crew
 from kafka_coop.testing.trial.load import Load
-from kafka_coop.testing.trial.outcome import KILL, SLOW, SLOWEST
+from kafka_coop.testing.trial.outcome import DELETED, KILL, SLOW, SLOWEST
 
 _RESTART: Final = timedelta(seconds=2)
 _AFTER_A_CRASH: Final = timedelta(seconds=5)
 """It is missed after broker.session.timeout.ms, and can't come back before."""
 _OFFSETS: Final = "__consumer_offsets"
 _MOVING: Final = timedelta(seconds=5)
+
+_ASKED: Final = 5.0
+_ASKED_AGAIN: Final = timedelta(seconds=1)
+_ASKINGS: Final = 60
+
+ASIDE: Final = 3
+"""Partitions of the topic beside the one that is judged; so many of a group may have no other."""
 
 _LEAST_SLOW: Final = 0.3
 """Seconds: a callback of ordinary length is waited for."""
@@ -48,6 +57,8 @@ class Arena:
         partitions: Of the topic, now.
         most_partitions: To which it may grow.
         output: For members with transactions; empty: without.
+        aside: The topic that they subscribe to beside; empty: none.
+        aside_is_gone: Whether it is deleted, and to come back.
         stopped: Members that are under SIGSTOP.
         down: Brokers that are down, or on their way.
         whole_since: When the last of them was back, on `time.monotonic`.
@@ -62,6 +73,8 @@ class Arena:
     partitions: int
     most_partitions: int
     output: str = ""
+    aside: str = ""
+    aside_is_gone: bool = False
     stopped: set[str] = field(default_factory=set)
     down: set[int] = field(default_factory=set)
     whole_since: float = float("-inf")
@@ -71,7 +84,8 @@ class Arena:
     def recruit(self) -> str:
         """Starts one more member."""
         name = f"m{next(self.numbers)}"
-        self.crew.start(name, "ours", ["cooperative-sticky"], output=self.output)
+        strategies = ["cooperative-sticky"]
+        self.crew.start(name, "ours", strategies, output=self.output, aside=self.aside)
         return name
 
     def victims(self) -> list[str]:
@@ -397,6 +411,54 @@ def growth(arena: Arena) -> Started | None:
     return Started(what=f"the topic has {arena.partitions} partitions")
 
 
+def topic_deleted(arena: Arena) -> Started | None:
+    """The topic beside goes as a round begins, for one leaves and a new one comes; it comes back.
+
+    Members hear of it in the round: whoever leads it may give away what is no more.
+    """
+    if arena.down or arena.aside_is_gone or not (arena.aside and arena.victims()):
+        return None
+    admin = arena.kafka.admin()
+    (asked,) = admin.delete_topics(
+        [arena.aside], operation_timeout=_ASKED, request_timeout=_ASKED
+    ).values()
+    try:
+        asked.result()
+    except KafkaException:
+        _is_made(arena)  # no answer is no refusal: it may be gone, or soon
+        return None
+    arena.aside_is_gone = True
+    lasting = timedelta(seconds=arena.chance.uniform(2, 8))
+    left = leave(arena) or Started(what="nobody left")  # all but a few have ended just now
+    what = f"{arena.aside} deleted for {lasting.total_seconds():.1f} s; {left.what}"
+    return replace(left, what=what, ends=lasting, end=lambda: _comes_back(arena, _ASKINGS))
+
+
+def _comes_back(arena: Arena, askings: int) -> Started | None:
+    """Asks for it; another part of the fault asks again, for brokers that are down can't help."""
+    if not arena.down:
+        if _is_made(arena):
+            arena.aside_is_gone = False
+            return None
+        if not askings:
+            raise TimeoutError(f"{arena.aside} does not come back")
+        askings -= 1
+    again = partial(_comes_back, arena, askings)
+    return Started(what="", ends=_ASKED_AGAIN, end=again)
+
+
+def _is_made(arena: Arena) -> bool:
+    """Has it made, and looks: brokers call one that they still delete one that exists."""
+    admin = arena.kafka.admin()
+    wanted = NewTopic(arena.aside, num_partitions=ASIDE, replication_factor=3)
+    (asked,) = admin.create_topics(
+        [wanted], operation_timeout=_ASKED, request_timeout=_ASKED
+    ).values()
+    with suppress(KafkaException):
+        asked.result()
+    return leaders(admin, arena.aside) == ASIDE
+
+
 FAULTS: Final[Mapping[str, tuple[Fault, int]]] = {
     KILL: (kill, 12),
     "member left": (leave, 10),
@@ -418,6 +480,7 @@ FAULTS: Final[Mapping[str, tuple[Fault, int]]] = {
     "brokers restarted in turn": (rolling_restart, 1),
     "coordinator moved": (coordinator_move, 5),
     "topic grown": (growth, 2),
+    DELETED: (topic_deleted, 3),
 }
 """Each fault by its name, and its weight when one is drawn by chance."""
 

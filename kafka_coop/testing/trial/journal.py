@@ -10,7 +10,7 @@
     X <ns>                                closed
 
 Times are the system's monotonic clock, the same for every process of a machine (CLOCK_MONOTONIC;
-Java's nanoTime is it too). Partitions are numbers with commas, of the trial's one topic. The
+Java's nanoTime is it too). Partitions are numbers with commas, of the topic that is judged. The
 generation is -1 where the client does not tell.
 """
 

@@ -60,6 +60,8 @@ class Job:
         strategies: Assignment strategies by their names on the wire.
         config: Further settings, in librdkafka's names.
         output: Where each record is copied to in transactions; ours alone. Empty: nowhere.
+        aside: A topic that it subscribes to beside; not Java's and kafka-python's. The journal has
+            nothing of it. Empty: none.
     """
 
     client: Client
@@ -71,6 +73,7 @@ class Job:
     strategies: list[str]
     config: dict[str, Any] = field(default_factory=dict)
     output: str = ""
+    aside: str = ""
 
     def to_json(self) -> str:
         """For a command line."""
@@ -106,6 +109,7 @@ class _Librdkafka:
             "log_level": 0,
             **job.config,
         }
+        self._topic = job.topic
         self._journal = journal
         self._orders = orders
         self._consumer: Any
@@ -117,7 +121,7 @@ class _Librdkafka:
             self._consumer = CoopConsumer(config, registry=CollectorRegistry())
         self._copier = _Copier(job, self._consumer, journal) if job.output else None
         self._consumer.subscribe(
-            [job.topic],
+            [job.topic, job.aside] if job.aside else [job.topic],
             on_assign=self._told("A"),
             on_revoke=self._told("V"),
             on_lost=self._told("L"),
@@ -125,7 +129,7 @@ class _Librdkafka:
 
     def _told(self, kind: Kind) -> Callable[[Any, list[Any]], None]:
         def note(consumer: Any, partitions: list[Any]) -> None:
-            numbers = [p.partition for p in partitions]
+            numbers = [p.partition for p in partitions if p.topic == self._topic]
             if kind == "V" and numbers and self._orders.is_slow:
                 self._give_up_slowly(consumer, numbers)
                 return
@@ -163,7 +167,7 @@ class _Librdkafka:
         for message in messages:
             if (error := message.error()) is not None:
                 self._journal.note("E", str(error))
-            else:
+            elif message.topic() == self._topic:
                 records.append(message)
         if not records:
             return
@@ -191,6 +195,7 @@ class _Copier:
     def __init__(self, job: Job, consumer: Any, journal: Journal) -> None:
         self._consumer = consumer
         self._journal = journal
+        self._topic = job.topic
         self._output = job.output
         self._name = job.name
         self._settings = {
@@ -266,12 +271,12 @@ class _Copier:
             end(NOT_PLACED, f"{error}, then {again}")
 
     def _go_back(self) -> None:
-        """To the committed offsets.
+        """To the committed offsets, of the topic of which there are records to copy.
 
         Raises:
             KafkaException: They can't be had.
         """
-        owned = self._consumer.assignment()
+        owned = [p for p in self._consumer.assignment() if p.topic == self._topic]
         for where in self._consumer.committed(owned, timeout=_TRANSACTION_SECONDS):
             if where.error is not None:
                 raise KafkaException(where.error)

@@ -16,6 +16,9 @@ from kafka_coop.testing.trial.origin import Origin
 NANO: Final = 1_000_000_000
 KILL: Final = "member killed"
 SLOW: Final = "users slow in on_revoke"
+DELETED: Final = "topic deleted"
+EXCUSE_NOTHING: Final = (DELETED,)
+"""However long it lasts: what is judged is another topic."""
 SLOWEST: Final = timedelta(seconds=5)
 """So long a slow user's on_revoke may take."""
 RESULT: Final = "result.json"

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Final
 
 from kafka_coop.testing.trial.journal import Event
-from kafka_coop.testing.trial.outcome import NANO, Injected
+from kafka_coop.testing.trial.outcome import EXCUSE_NOTHING, NANO, Injected
 
 PAUSE: Final = "member paused within its session"
 
@@ -42,4 +42,4 @@ def _may_be_it(fault: Injected, pause: Injected) -> bool:
 
 
 def _over(fault: Injected) -> int:
-    return max(fault.until, fault.at)
+    return fault.at if fault.name in EXCUSE_NOTHING else max(fault.until, fault.at)

@@ -68,6 +68,10 @@ process or a JVM that starts beside the group.
 *Users slow in on_revoke*: everyone's takes 0.3 to {slowest:g} s, once, while a member leaves and a
 new one comes. A slow on_revoke *outlives its round* where its member has joined the others in a
 later one before it returns.
+
+*Topic deleted*: the group has a second topic, of which nothing else is told here. It is deleted
+while a member leaves and a new one comes, and made again some seconds later. That is no excuse: no
+wait may be longer for as long as it lasts.
 """
 
 _CRASHES: Final = ("broker killed", "broker out of disk")

@@ -37,10 +37,10 @@ from kafka_coop.testing.trial.copies import PARTITIONS as OUTPUTS
 from kafka_coop.testing.trial.copies import explain, read_copies
 from kafka_coop.testing.trial.crew import Crew
 from kafka_coop.testing.trial.ending import REASONS
-from kafka_coop.testing.trial.faults import FAULTS, Arena, Deck, Started
+from kafka_coop.testing.trial.faults import ASIDE, FAULTS, Arena, Deck, Started
 from kafka_coop.testing.trial.load import Load
 from kafka_coop.testing.trial.origin import origin_now
-from kafka_coop.testing.trial.outcome import NANO, RESULT, Injected, Plan, Result
+from kafka_coop.testing.trial.outcome import DELETED, NANO, RESULT, Injected, Plan, Result
 
 _LOOK: Final = 0.5
 _WORDS: Final = 2000
@@ -77,12 +77,19 @@ def run(
     return result
 
 
+def _names(plan: Plan) -> tuple[str, ...]:
+    return plan.only or tuple(FAULTS)
+
+
 def _carry_out(
     plan: Plan, folder: Path, kafka: LocalKafka, result: Result, say: Callable[[str], object]
 ) -> None:
     topic = f"trial-{time.time_ns()}"
     output = f"{topic}-out" if plan.transactions else ""
+    aside = f"{topic}-aside" if DELETED in _names(plan) else ""
     kafka.create_topic(topic, partitions=plan.partitions, replication_factor=3)
+    if aside:
+        kafka.create_topic(aside, partitions=ASIDE, replication_factor=3)
     if output:
         kafka.create_topic(output, partitions=OUTPUTS, replication_factor=3)
     config = {
@@ -102,6 +109,7 @@ def _carry_out(
             partitions=plan.partitions,
             most_partitions=2 * plan.partitions,
             output=output,
+            aside=aside,
         )
         for _ in range(plan.members):
             arena.recruit()
@@ -158,7 +166,7 @@ def _torment(plan: Plan, arena: Arena, result: Result, say: Callable[[str], obje
     pace = plan.lasting.total_seconds() / plan.faults
     began, ends = time.monotonic(), _Ends()
     injected: list[Injected] = []
-    deck = Deck(arena.chance, plan.only or tuple(FAULTS))
+    deck = Deck(arena.chance, _names(plan))
     # A machine that is too slow for the pace suffers fewer, rather than for hours.
     grace = max(plan.lasting / 2, _GRACE).total_seconds()
     last, earliest = began + plan.lasting.total_seconds() + grace, began
@@ -230,9 +238,13 @@ def _until_whole(arena: Arena) -> None:
         time.sleep(_LOOK)  # reading all journals takes a while: not all the time
         if not arena.crew.running and (gone := arena.crew.deserters()):
             raise RuntimeError(f"no member runs: {arena.crew.last_words(gone[0])}")
-        owned = [arena.crew.owned(name) for name in arena.crew.running]
-        counts = sum(map(len, owned))
-        return all(owned) and counts == arena.partitions == len(set().union(*owned))
+        owned = {name: arena.crew.owned(name) for name in arena.crew.running}
+        idle = [name for name, partitions in owned.items() if not partitions]
+        if len(idle) > (ASIDE if arena.aside else 0):
+            return False
+        counts = sum(map(len, owned.values()))
+        one_owner = counts == arena.partitions == len(set().union(*owned.values()))
+        return one_owner and all(map(arena.crew.has_joined, idle))
 
     try:
         wait_until(whole, "the group does not settle", _SETTLING)
