@@ -130,7 +130,7 @@ def run_copier(script: str) -> subprocess.CompletedProcess[str]:
         from confluent_kafka import KafkaError, KafkaException
         from kafka_coop.testing.trial import member
 
-        job = SimpleNamespace(bootstrap="", group="", name="", output="")
+        job = SimpleNamespace(bootstrap="", group="", name="", topic="t", output="")
         consumer = SimpleNamespace(assignment=list, position=list, consumer_group_metadata=bytes)
         copier = member._Copier(job, consumer, journal=None)
 
