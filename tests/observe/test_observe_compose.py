@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from docker_compose import compose_tool
 
 ROOT = Path(__file__).parents[2]
 OBSERVE = "docker-compose.observe.yml"
@@ -70,7 +71,7 @@ def test_services_are_told_all_that_the_examples_need() -> None:
 @pytest.mark.docker
 @pytest.mark.parametrize("files", [["docker-compose.yml"], ["docker-compose.yml", OBSERVE]])
 def test_docker_compose_takes_the_files(files: list[str]) -> None:
-    tool = ["docker-compose"] if shutil.which("docker-compose") else ["docker", "compose"]
+    tool = compose_tool()
     if shutil.which(tool[0]) is None and not os.environ.get("KAFKA_COOP_DOCKER"):
         pytest.skip("docker-compose is not installed: apt-get install docker-compose")
     chosen = [argument for file in files for argument in ("-f", file)]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 import uuid
@@ -21,6 +20,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
+from docker_compose import compose_tool
 from prometheus_client import CollectorRegistry
 from prometheus_server import PrometheusServer
 
@@ -76,8 +76,7 @@ def run(*command: str, **environment: str) -> str:
 
 
 def compose(*arguments: str) -> str:
-    tool = ["docker-compose"] if shutil.which("docker-compose") else ["docker", "compose"]
-    return run(*tool, *FILES, *arguments)
+    return run(*compose_tool(), *FILES, *arguments)
 
 
 def brokers(servers: str) -> int:

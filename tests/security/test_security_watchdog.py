@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]  # hidden by its stubs
+from integration_dying import dying
 from integration_support import PATIENCE, members, settings, shared, unique, until
 from security_members import login, member, secrets
 from security_support import (
@@ -81,23 +82,6 @@ def test_certificates_that_are_in_exchange_are_read_once_they_are_there(
 
 WRONG = "hunter-two-is-wrong"
 
-_DIES = """
-import json, logging, os, signal, sys
-from kafka_coop.config import parse
-from kafka_coop.types import Generation, GroupMetadata, MemberId
-from kafka_coop.watchdog.guard import Guard
-
-guard = Guard(parse(json.load(sys.stdin)).connection, logging.getLogger("of the test"))
-guard.start()
-me = GroupMetadata(
-    group_id="g", generation=Generation(1), member_id=MemberId("dead"), instance_id=None
-)
-guard.identity(me)
-print(guard._process.pid, flush=True)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-"""A member's process that is nothing but its watchdog's parent, and dies."""
-
 REFUSALS = {
     **dict.fromkeys(MECHANISMS, "sasl_authentication_failed"),
     "OAUTHBEARER": "invalid_client",
@@ -112,10 +96,9 @@ def test_it_names_why_it_is_refused_and_shows_no_secret(
     """On the standard error of the member that has died, which is read to its end."""
     key = "sasl.oauthbearer.client.secret" if mechanism == "OAUTHBEARER" else "sasl.password"
     given = {**login(oidc, mechanism, "watched"), key: WRONG}
-    given |= {"bootstrap.servers": guarded.bootstrap_servers, "group.id": "g"}
+    given |= {"bootstrap.servers": guarded.bootstrap_servers}
     died = subprocess.run(
-        [sys.executable, "-c", _DIES],
-        input=json.dumps(given),
+        dying(given),
         capture_output=True,
         text=True,
         timeout=PATIENCE,

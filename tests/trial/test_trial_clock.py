@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from trial_progress import PATIENCE, until_all_read_on
 
 from kafka_coop.testing.cluster import KafkaCluster, wait_until
 from kafka_coop.testing.trial.crew import Crew
@@ -19,7 +20,6 @@ from kafka_coop.testing.trial.verdict import judge
 from kafka_coop.testing.trial.wall_clock import WallClock
 
 PARTITIONS = 4
-PATIENCE = timedelta(seconds=90)
 JUMPS = (timedelta(hours=1), timedelta(days=-2), timedelta(days=400), timedelta(0))
 
 
@@ -86,7 +86,7 @@ def test_members_whose_wall_clocks_are_set_go_on_undisturbed(
         for jump in JUMPS:
             for member in ("a", "b"):
                 crew.set_clock(member, jump if member == "a" else -jump)
-            until_all_read_on(crew, "a", "b")
+            until_all_read_on(crew, "a", "b", seconds=3)  # one of them for the clock's own look
         assert crew.generation() == generation
         assert len(callbacks(crew)) == before
         load.stop()
@@ -101,14 +101,3 @@ def callbacks(crew: Crew) -> list[str]:
     """Errors, and what changed hands: that a round gave a member nothing may be told later."""
     events = [e for journal in crew.journals().values() for e in journal]
     return [e.kind for e in events if e.kind == "E" or (e.kind in "AVL" and e.partitions)]
-
-
-def until_all_read_on(crew: Crew, *members: str) -> None:
-    """Each reads on for three seconds, of which the clock's own look takes one."""
-    began = time.monotonic_ns()
-
-    def read_on() -> bool:
-        last = [max((e.at for e in crew.events(m) if e.kind == "R"), default=0) for m in members]
-        return min(last) > began + 3_000_000_000
-
-    wait_until(read_on, "records of both", PATIENCE)

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from trial_progress import PATIENCE, until_all_read_on
 
 from kafka_coop.testing import EmbeddedKafka
 from kafka_coop.testing.cluster import KafkaCluster, wait_until
 from kafka_coop.testing.trial.crew import Crew
 from kafka_coop.testing.trial.load import Load
-from kafka_coop.testing.trial.outcome import NANO
 from kafka_coop.testing.trial.verdict import judge
 
-PATIENCE = timedelta(seconds=90)
 SHORT = {"session.timeout.ms": 1100}  # the embedded broker collects members for all but 1 s of it
 
 
@@ -78,13 +76,13 @@ def test_a_topic_beside_is_in_no_journal_and_its_deletion_ends_no_member(
         wait_until(lambda: crew.owned("a") == {0, 1}, "a has all", PATIENCE)
         with Load(kafka.admin_servers, topic, 2, 100) as load:
             with Load(kafka.admin_servers, aside, 4, 100):
-                until_it_reads_on(crew)
+                until_all_read_on(crew, "a", seconds=1)
             before = crew.generation()
             kafka.delete_topic(aside)
             wait_until(lambda: crew.generation() > before, "a round without it", PATIENCE)
             kafka.create_topic(aside, partitions=4)
             wait_until(lambda: crew.generation() > before + 1, "a round with it", PATIENCE)
-            until_it_reads_on(crew)
+            until_all_read_on(crew, "a", seconds=1)
             load.stop()
         ends = kafka.end_offsets(topic)
         wait_until(lambda: judge(crew.journals(), ends).lost == (), "the last record", PATIENCE)
@@ -93,12 +91,3 @@ def test_a_topic_beside_is_in_no_journal_and_its_deletion_ends_no_member(
         assert {p for e in told for p in e.partitions} == {0, 1}
         assert judge(crew.journals(), ends).sound
         assert [e.partitions for e in told if e.kind in "AVL" and e.partitions] == 2 * [(0, 1)]
-
-
-def until_it_reads_on(crew: Crew) -> None:
-    began = time.monotonic_ns()
-
-    def read_on() -> bool:
-        return max((e.at for e in crew.events("a") if e.kind == "R"), default=0) > began + NANO
-
-    wait_until(read_on, "records", PATIENCE)

@@ -10,10 +10,13 @@ import subprocess
 import sys
 import termios
 from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from integration_dying import dying
 from integration_processes import ignores, is_asleep, is_running, niceness
 from watchdog_support import leaves
 
@@ -29,41 +32,18 @@ REFUSALS = 12
 PATIENCE = timedelta(seconds=50)
 """Less than the watchdog's own."""
 
-_DIES = """
-import logging, os, signal, sys
-from kafka_coop.config import parse
-from kafka_coop.types import Generation, GroupMetadata, MemberId
-from kafka_coop.watchdog.guard import Guard
 
-servers, how = sys.argv[1:]
-if how == "full":
-    os.set_blocking(2, False)
-    try:
-        while os.write(2, b"x" * 4096):
-            pass
-    except BlockingIOError:
-        os.set_blocking(2, True)
-settings = parse({"bootstrap.servers": servers, "group.id": "g"}).connection
-guard = Guard(settings, logging.getLogger("of the test"), loads_after=3600.0)
-guard.start()
-me = GroupMetadata(
-    group_id="g", generation=Generation(1), member_id=MemberId("dead"), instance_id=None
-)
-guard.identity(me)
-print(guard._process.pid, flush=True)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-"""A member's process, of which there is no more to know: it dies beside its watchdog, which is to
-load its modules in an hour, or now."""
-
-
-def command(servers: str, how: str = "") -> list[str]:
-    return [sys.executable, "-c", _DIES, servers, how]
-
-
-def a_guard(*, loads_after: float) -> Guard:
+@contextmanager
+def started(*, loads_after: float) -> Iterator[tuple[Guard, int]]:
+    """A watchdog of this process, and its process id."""
     settings = parse({"bootstrap.servers": "localhost:1", "group.id": "g"}).connection
-    return Guard(settings, logging.getLogger(__name__), loads_after=loads_after)
+    guard = Guard(settings, logging.getLogger(__name__), loads_after=loads_after)
+    guard.start()
+    try:
+        assert guard._process is not None
+        yield guard, guard._process.pid
+    finally:
+        guard.close()
 
 
 def is_told(guard: Guard) -> bool:
@@ -88,7 +68,7 @@ def test_who_reads_a_dead_members_errors_to_the_end_need_not_wait_for_its_watchd
 ) -> None:
     # It returns when the last process that holds the pipe's other end has let go of it.
     died = subprocess.run(
-        command(refusing.bootstrap_servers),
+        dying({"bootstrap.servers": refusing.bootstrap_servers}),
         capture_output=True,
         text=True,
         timeout=PATIENCE.total_seconds(),
@@ -105,7 +85,7 @@ def test_who_reads_a_dead_members_errors_to_the_end_need_not_wait_for_its_watchd
 
 def test_nor_where_no_broker_can_be_reached() -> None:
     died = subprocess.run(
-        command("127.0.0.1:1"),
+        dying({"bootstrap.servers": "127.0.0.1:1"}),
         capture_output=True,
         text=True,
         timeout=PATIENCE.total_seconds(),
@@ -122,7 +102,7 @@ def test_nor_where_no_broker_can_be_reached() -> None:
 def test_a_reader_that_does_not_read_is_not_waited_for(refusing: EmbeddedKafka) -> None:
     """A full pipe may be why the member was killed."""
     with subprocess.Popen(
-        command(refusing.bootstrap_servers, "full"),
+        dying({"bootstrap.servers": refusing.bootstrap_servers}, "full"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -137,7 +117,13 @@ def test_a_member_without_standard_error_has_a_watchdog_like_others(
     refusing: EmbeddedKafka,
 ) -> None:
     subprocess.run(
-        ["sh", "-c", 'exec "$@" 2>&-', "sh", *command(refusing.bootstrap_servers)],
+        [
+            "sh",
+            "-c",
+            'exec "$@" 2>&-',
+            "sh",
+            *dying({"bootstrap.servers": refusing.bootstrap_servers}),
+        ],
         stdout=subprocess.DEVNULL,
         timeout=PATIENCE.total_seconds(),
         check=False,
@@ -147,42 +133,24 @@ def test_a_member_without_standard_error_has_a_watchdog_like_others(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="by /proc")
 def test_it_loads_nothing_while_its_member_joins() -> None:
-    guard = a_guard(loads_after=3600.0)
-    guard.start()
-    try:
-        assert guard._process is not None
-        pid = guard._process.pid
+    with started(loads_after=3600.0) as (guard, pid):
         wait_until(lambda: is_asleep(pid) and is_told(guard), "it does not wait")
         loaded = Path(f"/proc/{pid}/maps").read_text()
         assert len(niceness(pid)) == 1
         assert "_pickle" not in loaded, "the first that it is to load"
-    finally:
-        guard.close()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="by /proc")
 def test_it_outlives_what_stops_a_service_that_has_just_begun() -> None:
-    guard = a_guard(loads_after=3600.0)
-    guard.start()
-    try:
-        assert guard._process is not None
-        pid = guard._process.pid
-        stops = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    stops = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    with started(loads_after=3600.0) as (_, pid):
         wait_until(lambda: all(ignores(pid, number) for number in stops), "they would end it")
-    finally:
-        guard.close()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a priority is a process's")
 def test_it_yields_to_its_member_while_it_loads_and_not_when_it_has_to_leave() -> None:
     """The member joins just then; and who leaves is not to wait for who is busy."""
-    guard = a_guard(loads_after=0.0)
     ours = os.getpriority(os.PRIO_PROCESS, 0)
-    guard.start()
-    try:
-        assert guard._process is not None
-        pid = guard._process.pid
+    with started(loads_after=0.0) as (_, pid):
         wait_until(lambda: ours + 10 in niceness(pid), "it loads at the usual priority")
         assert os.getpriority(os.PRIO_PROCESS, pid) == ours, "the first thread's"
-    finally:
-        guard.close()

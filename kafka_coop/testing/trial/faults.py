@@ -31,8 +31,11 @@ _OFFSETS: Final = "__consumer_offsets"
 _MOVING: Final = timedelta(seconds=5)
 
 _ASKED: Final = 5.0
+"""Seconds for an answer about a topic: other faults, which are due meanwhile, wait for it."""
+
 _ASKED_AGAIN: Final = timedelta(seconds=1)
 _ASKINGS: Final = 60
+"""Of brokers that are all up, before a topic that does not come back ends the run."""
 
 ASIDE: Final = 3
 """Partitions of the topic beside the one that is judged; so many of a group may have no other."""

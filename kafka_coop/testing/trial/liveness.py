@@ -21,7 +21,7 @@ from datetime import timedelta
 from typing import Final
 
 from kafka_coop.testing.trial.journal import Event
-from kafka_coop.testing.trial.outcome import EXCUSE_NOTHING, KILL, NANO, SLOW, SLOWEST, Injected
+from kafka_coop.testing.trial.outcome import KILL, NANO, SLOW, SLOWEST, Injected
 from kafka_coop.testing.trial.verdict import Tenure
 
 MACHINE: Final = timedelta(seconds=5)
@@ -87,21 +87,16 @@ def felt(faults: Sequence[Injected], session: timedelta) -> list[Injected]:
     """The faults as the group feels them.
 
     Who was killed is missed after a session; who was told to be slow may begin with it at the end.
-    Of what excuses nothing there is the first moment alone.
     """
     missed, slow = _nanoseconds(session), _nanoseconds(SLOWEST)
     return [
         replace(
             f,
-            until=max(_over(f), f.at + (missed if f.name == KILL else 0))
+            until=max(f.excuses_until, f.at + (missed if f.name == KILL else 0))
             + (slow if f.name == SLOW else 0),
         )
         for f in faults
     ]
-
-
-def _over(fault: Injected) -> int:
-    return fault.at if fault.name in EXCUSE_NOTHING else fault.until
 
 
 def too_long(

@@ -78,6 +78,11 @@ class Injected:
     silent: float | None = None
     ownerless: float | None = None
 
+    @property
+    def excuses_until(self) -> int:
+        """Until when it may be to blame; of what excuses nothing, its first moment alone."""
+        return self.at if self.name in EXCUSE_NOTHING else max(self.until, self.at)
+
 
 @dataclass(slots=True, kw_only=True)
 class Result:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Final
 
 from kafka_coop.testing.trial.journal import Event
-from kafka_coop.testing.trial.outcome import EXCUSE_NOTHING, NANO, Injected
+from kafka_coop.testing.trial.outcome import NANO, Injected
 
 PAUSE: Final = "member paused within its session"
 
@@ -26,12 +26,12 @@ def taken_by_pauses(
     for pause in faults:
         if pause.name != PAUSE:
             continue
-        last = max(pause.until, pause.at) + within
+        last = pause.excuses_until + within
         for event in journals.get(pause.member, ()):
             if event.kind != "L" or not event.partitions or not pause.at <= event.at <= last:
                 continue
             others = (f for f in faults if f is not pause and _may_be_it(f, pause))
-            if not any(f.at <= event.at and _over(f) + within >= pause.at for f in others):
+            if not any(f.at <= event.at and f.excuses_until + within >= pause.at for f in others):
                 after = (event.at - pause.at) / NANO
                 found.append(f"{pause.member} lost {event.partitions} {after:.1f} s after its stop")
     return found
@@ -39,7 +39,3 @@ def taken_by_pauses(
 
 def _may_be_it(fault: Injected, pause: Injected) -> bool:
     return fault.name != PAUSE or fault.member == pause.member
-
-
-def _over(fault: Injected) -> int:
-    return fault.at if fault.name in EXCUSE_NOTHING else max(fault.until, fault.at)
