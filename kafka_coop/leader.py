@@ -13,7 +13,7 @@ case no partition is assigned twice.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import islice
 
@@ -21,10 +21,16 @@ import numpy as np
 
 from kafka_coop.assignors import is_built_in, resolve
 from kafka_coop.assignors.checking import checked
-from kafka_coop.assignors.columns import NOBODY, Flags, Ints
+from kafka_coop.assignors.columns import Counts, Flags, Ints
 from kafka_coop.assignors.figures import NO_FIGURES, PlanFigures, figures
+from kafka_coop.assignors.handover import at_once, hand_over
 from kafka_coop.assignors.plan import Plan, partitions_at
-from kafka_coop.assignors.snapshot import Snapshot, SnapshotGroup, claimed_generations
+from kafka_coop.assignors.snapshot import (
+    NONE_RECALLED,
+    Snapshot,
+    SnapshotGroup,
+    claimed_generations,
+)
 from kafka_coop.errors import AssignorFailedError
 from kafka_coop.protocol.assignment import encode_assignments
 from kafka_coop.protocol.group import GroupColumns
@@ -60,6 +66,9 @@ _UNMARKED = frozenset({"sticky"})
 """Strategies whose peers choke on marks: Sarama's members send an assignment's user data back
 with their next subscription, and its leader refuses bytes that it does not know there."""
 
+_SHARED = "cooperative-sticky"
+"""The one cooperative strategy that other clients have, too."""
+
 _GENERATION_IN_USER_DATA = frozenset({"cooperative-sticky", "constrained-cooperative-sticky"})
 """Strategies whose members say in their user data which generation their claims are of."""
 
@@ -74,6 +83,9 @@ class LeaderOutcome:
         intended: The plan as the assignor meant it, less what it had no right to assign.
         withheld: What is in the plan but given to nobody yet: another member must revoke it
             first (KIP-429).
+        recalled: Member id -> what of these it had, and is to have again: a member of another
+            client, which hears of the follow-up round at once this way, and not with its next
+            heartbeat (`kafka_coop.assignors.handover`).
         follow_up: Another round must come: something was withheld, or somebody has to revoke.
         topics: Every topic that some member subscribes to, sorted, existing or not: the leader
             watches them all.
@@ -86,6 +98,7 @@ class LeaderOutcome:
     subscriptions: GroupSubscription
     intended: GroupAssignment
     withheld: Partitions = NO_PARTITIONS
+    recalled: Mapping[str, Partitions] = field(default_factory=dict)
     follow_up: bool = False
     topics: tuple[str, ...] = ()
     error: AssignorFailedError | None = None
@@ -125,6 +138,7 @@ def lead(
     instance_ids: Mapping[str, str | None] | None = None,
     leader: str = "",
     generation: Generation = NO_GENERATION,
+    recalled: Mapping[str, Partitions] = NONE_RECALLED,
 ) -> LeaderOutcome:
     """Runs the leader's step of one rebalance.
 
@@ -135,6 +149,7 @@ def lead(
         instance_ids: Member id -> ``group.instance.id`` of the static members.
         leader: The leader's member id: its own assignment is marked so.
         generation: The round's, for that mark.
+        recalled: `LeaderOutcome.recalled` of the round before, if this member led that, too.
 
     Returns:
         The assignments and how they came about. Never raises for what members sent or the
@@ -146,24 +161,26 @@ def lead(
     strategy = resolve(assignor) if isinstance(assignor, str) else assignor
     world = cluster if isinstance(cluster, Cluster) else Cluster(partitions=cluster)
     decoded = _decode(members, instance_ids or {})
-    snapshot = _validate_claims(strategy, world, decoded.planned)
+    snapshot = _validate_claims(strategy, world, decoded.planned, recalled)
     plan, error = _balance(strategy, SnapshotGroup(snapshot, decoded.loads))
     cooperative = RebalanceProtocol.COOPERATIVE in strategy.supported_protocols
-    waits = _transfers(plan) if cooperative else np.zeros(snapshot.size, np.bool_)
-    granted = np.where(waits, NOBODY, plan.owner) if waits.any() else plan.owner
-    follow_up = cooperative and bool(waits.any() or _revocations(snapshot, granted))
-    interval = suggested_heartbeat_interval(len(members), peers=decoded.peers)
-    marks = AssignmentMarks(follow_up=follow_up, heartbeat_interval=interval)
+    sluggish = _sluggish(strategy, decoded.peers)
+    round_ = hand_over(plan, sluggish) if cooperative else at_once(plan)
+    interval = suggested_heartbeat_interval(len(members), peers=bool(decoded.peers.any()))
+    marks = AssignmentMarks(follow_up=round_.follow_up, heartbeat_interval=interval)
     return LeaderOutcome(
-        assignments=_encode(strategy, plan, granted, marks, leader=leader, generation=generation),
+        assignments=_encode(
+            strategy, plan, round_.owner, marks, leader=leader, generation=generation
+        ),
         subscriptions=decoded.subscriptions,
         intended=plan,
-        withheld=partitions_at(snapshot, np.flatnonzero(waits)),
-        follow_up=follow_up,
+        withheld=partitions_at(snapshot, np.flatnonzero(round_.waits)),
+        recalled=_by_owner(plan, round_.recalled),
+        follow_up=round_.follow_up,
         topics=_all_topics(decoded.subscriptions),
         error=error,
         warnings=(*decoded.warnings, *plan.notes),
-        figures=figures(snapshot, plan.owner, waits),
+        figures=figures(snapshot, plan.owner, round_),
     )
 
 
@@ -212,13 +229,13 @@ class _Decoded:
         planned: The same, but that members who drain subscribe only to what nobody else does: all
             that others can take is to move away, and they get nothing new.
         loads: What each member says its partitions cost, where it says so.
-        peers: Whether there are members of other clients: those that set no marks.
+        peers: Per member, whether it is of another client: those set no marks.
     """
 
     subscriptions: GroupColumns
     planned: GroupColumns
     loads: dict[str, Mapping[TopicPartition, float]]
-    peers: bool
+    peers: Flags
     warnings: tuple[str, ...]
 
 
@@ -240,7 +257,7 @@ def _decode(members: Mapping[str, bytes], instance_ids: Mapping[str, str | None]
         subscriptions=subscriptions,
         planned=planned,
         loads=loads,
-        peers=any(marks is _NO_MARKS for _, marks in split.values()),
+        peers=np.array([marks is _NO_MARKS for _, marks in said], np.bool_),
         warnings=_at_most(
             _MOST_WARNINGS,
             (
@@ -275,11 +292,13 @@ class _SplitMarks(dict[bytes | None, tuple[bytes | None, SubscriptionMarks]]):
 # --- validate claims -----------------------------------------------------------------------
 
 
-def _validate_claims(strategy: Assignor, cluster: Cluster, group: GroupColumns) -> Snapshot:
+def _validate_claims(
+    strategy: Assignor, cluster: Cluster, group: GroupColumns, recalled: Mapping[str, Partitions]
+) -> Snapshot:
     """Indexes the group and decides whose claims stand (`Snapshot.judge`)."""
     if strategy.name not in _GENERATION_IN_USER_DATA:
-        return Snapshot(cluster, group)
-    return Snapshot(cluster, group, generations=claimed_generations(group))
+        return Snapshot(cluster, group, recalled=recalled)
+    return Snapshot(cluster, group, generations=claimed_generations(group), recalled=recalled)
 
 
 # --- balance, and check the plan -----------------------------------------------------------
@@ -309,27 +328,24 @@ def _balance(strategy: Assignor, group: SnapshotGroup) -> tuple[Plan, AssignorFa
 # --- withhold transfers (KIP-429) ----------------------------------------------------------
 
 
-def _transfers(plan: Plan) -> Flags:
-    """Finds what must wait: partitions that somebody claims and that are to be another's.
+def _sluggish(strategy: Assignor, peers: Flags) -> Flags:
+    """Whom no mark of ours can hurry, in a group where some can be hurried.
 
-    Every claim counts, beaten ones too: a zombie that missed a round may still be consuming what
-    it says it owns, and only its own next assignment tells it to stop. The rightful owner alone
-    keeps its partition whoever else claims it: taking it away would make nobody safer.
+    Where none can, the follow-up round is as late as ever, whatever the leader does. Under names
+    that other clients do not know there are none of theirs: whoever sets no marks is a test's, or
+    an assignor's own idea of a member.
     """
-    owned = plan.snapshot.owned
-    if not owned.claims.member.size:
-        return np.zeros(plan.snapshot.size, np.bool_)
-    waits: Flags = (plan.owner != NOBODY) & (plan.owner != owned.owner) & (owned.claimants > 0)
-    return waits
+    if strategy.name != _SHARED or peers.all():
+        return np.zeros_like(peers)
+    return peers
 
 
-def _revocations(snapshot: Snapshot, granted: Ints) -> bool:
-    """Whether somebody claims what it is not granted, and so has to revoke it."""
-    owned = snapshot.owned
-    if not owned.claims.member.size:
-        return False
-    kept = (owned.claimants == 1) & (owned.owner != NOBODY) & (granted == owned.owner)
-    return bool(((owned.claimants > 0) & ~kept).any())
+def _by_owner(plan: Plan, positions: Counts) -> dict[str, Partitions]:
+    members = plan.snapshot.members
+    return {
+        members[plan.owner[at]]: partitions_at(plan.snapshot, positions[i : i + 1])
+        for i, at in enumerate(positions.tolist())
+    }
 
 
 # --- encode --------------------------------------------------------------------------------

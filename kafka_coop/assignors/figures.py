@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kafka_coop.assignors.columns import NOBODY, Flags, Ints, loads
+from kafka_coop.assignors.columns import NOBODY, Ints, loads
+from kafka_coop.assignors.handover import Handover
 from kafka_coop.assignors.snapshot import Snapshot
 
 
@@ -19,6 +20,7 @@ class PlanFigures:
         moved: That their rightful owner has to give up.
         fewest: That any plan with these loads has to take away from rightful owners.
         withheld: That nobody owns until the follow-up round (KIP-429).
+        recalled: Of these, what is for nobody else: see `kafka_coop.assignors.handover`.
         unassigned: That the strategy gives to nobody.
     """
 
@@ -26,13 +28,14 @@ class PlanFigures:
     moved: int = 0
     fewest: int = 0
     withheld: int = 0
+    recalled: int = 0
     unassigned: int = 0
 
 
 NO_FIGURES = PlanFigures()
 
 
-def figures(snapshot: Snapshot, planned: Ints, waits: Flags) -> PlanFigures:
+def figures(snapshot: Snapshot, planned: Ints, round_: Handover) -> PlanFigures:
     """Counts what a plan does. Costs O(partitions) without Python in between.
 
     ``fewest`` is a bound that every plan keeps to whose members, in any order, end up with as
@@ -51,6 +54,7 @@ def figures(snapshot: Snapshot, planned: Ints, waits: Flags) -> PlanFigures:
         partitions=snapshot.size,
         moved=int(np.count_nonzero(owned & (owner != planned))),
         fewest=fewest,
-        withheld=int(np.count_nonzero(waits)),
+        withheld=int(np.count_nonzero(round_.waits)),
+        recalled=round_.recalled.size,
         unassigned=int(np.count_nonzero(planned == NOBODY)),
     )

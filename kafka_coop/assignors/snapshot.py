@@ -9,8 +9,9 @@ snapshot, and so the same plan.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from kafka_coop.protocol.partition_sets import PartitionSets
 from kafka_coop.protocol.user_data import decode_claim
 from kafka_coop.types import (
     NO_GENERATION,
+    NO_PARTITIONS,
     Cluster,
     Generation,
     GroupSubscription,
@@ -27,6 +29,8 @@ from kafka_coop.types import (
     Subscription,
     TopicPartition,
 )
+
+NONE_RECALLED: Mapping[str, Partitions] = MappingProxyType({})
 
 _MOST_CELLS = 1 << 24
 """Up to how many kinds times topics a table of all of them is made."""
@@ -52,7 +56,8 @@ class Ownership:
     Attributes:
         claims: All claims on partitions that exist, beaten ones too: their claimants may still
             be consuming, so a claim that lost counts as a transfer (KIP-429).
-        owner: Per position the member whose claim stands, or `NOBODY`.
+        owner: Per position the member whose claim stands; where nobody claims it, whom the
+            leader has recalled it from in the round before; else `NOBODY`.
         claimants: Per position the number of members that claim it.
     """
 
@@ -77,7 +82,12 @@ class Snapshot:
     """
 
     def __init__(
-        self, cluster: Cluster, group: GroupSubscription, *, generations: Counts | None = None
+        self,
+        cluster: Cluster,
+        group: GroupSubscription,
+        *,
+        generations: Counts | None = None,
+        recalled: Mapping[str, Partitions] = NONE_RECALLED,
     ) -> None:
         columns = GroupColumns.of(group)
         self.cluster = cluster
@@ -95,7 +105,8 @@ class Snapshot:
         index[existing] = np.arange(len(existing))
         self.kind_topics, self.kind_begins = _existing(columns, index)
         claims = self._claims(columns.claimed, index)
-        self.owned = self.judge(claims, columns.generations if generations is None else generations)
+        owned = self.judge(claims, columns.generations if generations is None else generations)
+        self.owned = self._restored(owned, recalled) if recalled else owned
 
     @property
     def size(self) -> int:
@@ -173,6 +184,15 @@ class Snapshot:
         """Names the partitions at these positions, in this order."""
         topics, numbers = self.topic_of[positions].tolist(), self.number_of[positions].tolist()
         return [TopicPartition(self.topics[t], n) for t, n in zip(topics, numbers, strict=True)]
+
+    def _restored(self, owned: Ownership, recalled: Mapping[str, Partitions]) -> Ownership:
+        """What was recalled counts as its member's, unless somebody has come to claim it."""
+        claims = self.claims_of([recalled.get(m, NO_PARTITIONS) for m in self.members])
+        free = owned.claimants[claims.position] == 0
+        free &= self.subscribed(claims.member, claims.position)
+        owner = owned.owner.copy()
+        owner[claims.position[free]] = claims.member[free]
+        return replace(owned, owner=owner)
 
     def judge(self, claims: Claims, generations: Counts) -> Ownership:
         """Decides whose claims stand.

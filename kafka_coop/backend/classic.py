@@ -416,6 +416,7 @@ class ClassicBackend:
             instance_ids=effect.instance_ids,
             leader=effect.leader,
             generation=effect.generation,
+            recalled=effect.recalled,
         )
         brief = is_brief(assignor, effect.cluster, effect.members)
         outcome = run() if brief else await asyncio.to_thread(run)
@@ -428,6 +429,7 @@ class ClassicBackend:
                 duration=timedelta(seconds=time.perf_counter() - started),
                 error=outcome.error,
                 figures=outcome.figures,
+                recalled=outcome.recalled,
             )
         )
 

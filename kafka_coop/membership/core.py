@@ -78,6 +78,16 @@ class Joined:
     at: float
 
 
+@dataclass(slots=True)
+class Leadership:
+    """What a leader watches until another one leads."""
+
+    union: tuple[str, ...]
+    """Everyone's topics."""
+    cluster: Cluster | None = None
+    """They as the plan was made for them; None: by somebody else."""
+
+
 class MemberCore:
     """The fields of a member, and the operations that several parts need."""
 
@@ -140,9 +150,10 @@ class MemberCore:
         self._overdue: Failure | None = None
         """Raised where the user hears of what their silence has cost: behind on_lost."""
 
-        # The leader's watch.
-        self._union: tuple[str, ...] | None = None
-        self._seen_cluster: Cluster | None = None
+        # The leader's memory, and its watch.
+        self._recalled: tuple[Generation, Mapping[str, Partitions]] = NO_GENERATION, {}
+        """In the plan of which generation, what from whom; of the last that it has made."""
+        self._leads: Leadership | None = None
         self._reported: dict[str, int] = {}
 
     @property
@@ -331,7 +342,7 @@ class MemberCore:
         A leader's watch must follow its own new subscription, too: one that took up a pattern
         would else ask for the old names over and over, and never join.
         """
-        wanted = {*(self._union or ()), *self._interest.topics}
+        wanted = {*(self._leads.union if self._leads else ()), *self._interest.topics}
         self._watch.want(None if self._interest.patterns else wanted, now)
 
     def _interest_covers(self, topic: str) -> bool:

@@ -193,6 +193,7 @@ class RunAssignor:
     instance_ids: Mapping[str, str]
     leader: MemberId
     generation: Generation
+    recalled: Mapping[str, Partitions]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

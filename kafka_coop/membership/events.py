@@ -6,7 +6,8 @@ awaited belongs to an earlier attempt and is dropped without effect.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TypeAlias
 
@@ -20,7 +21,7 @@ from kafka_coop.protocol.messages import (
     GroupSynced,
     HeartbeatAcked,
 )
-from kafka_coop.types import Generation, MemberId
+from kafka_coop.types import Generation, MemberId, Partitions
 
 # --- from the user's thread ----------------------------------------------------------------
 
@@ -152,13 +153,17 @@ class CoordinatorWanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentComputed:
-    """The assignor's run is over. ``error`` goes to the user; the plan is usable either way."""
+    """The assignor's run is over. ``error`` goes to the user; the plan is usable either way.
+
+    ``recalled`` is for the leader of the next round, if that is this member again.
+    """
 
     token: int
     assignments: dict[str, bytes]
     duration: timedelta = timedelta(0)
     error: Exception | None = None
     figures: PlanFigures = NO_FIGURES
+    recalled: Mapping[str, Partitions] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

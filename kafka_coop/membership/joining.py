@@ -9,7 +9,7 @@ from kafka_coop.errors import AssignorFailedError, Failure, MalformedDataError, 
 from kafka_coop.membership import events as ev
 from kafka_coop.membership.adopting import Adopting
 from kafka_coop.membership.backoff import backoff
-from kafka_coop.membership.core import Effects, Joined
+from kafka_coop.membership.core import Effects, Joined, Leadership
 from kafka_coop.membership.effects import IdentityChanged, RunAssignor, SendJoin, SendSync
 from kafka_coop.membership.failures import failure_of_code, failure_of_exception
 from kafka_coop.membership.interest import subscription_bytes
@@ -107,7 +107,7 @@ class Joining(Adopting):
 
         Asked for while the others join, it costs the round no time.
         """
-        if self._union is None or self._watch.covers((), since=now - _METADATA_FRESH_ENOUGH):
+        if self._leads is None or self._watch.covers((), since=now - _METADATA_FRESH_ENOUGH):
             return ()
         return self._watch.fetch(now)
 
@@ -177,8 +177,7 @@ class Joining(Adopting):
         identity += self._notice_an_upgrade(answer)
         if answer.leader != answer.member_id:
             current.role = Role.FOLLOWER
-            self._union = None
-            self._seen_cluster = None
+            self._leads = None
             self._joined = Joined(answer=answer, at=now)
             self._watch_topics(now)
             return identity + self._sync({}, now)
@@ -186,8 +185,7 @@ class Joining(Adopting):
         current.members = len(answer.members)
         union = _union_of_topics(m.metadata for m in answer.members)
         self._joined = Joined(answer=answer, union=union, at=now)
-        self._union = union
-        self._seen_cluster = None
+        self._leads = Leadership(union=union)
         self._watch_topics(now)
         if answer.skip_assignment:
             # KIP-814: the plan stands. From now on we watch for it to become outdated.
@@ -216,26 +214,33 @@ class Joining(Adopting):
     def _lead(self, now: float) -> Effects:
         joined = self._joined
         assert joined is not None
+        assert self._leads is not None
         if self._awaited is not None:
             return ()
         if not self._watch.covers(joined.union, since=joined.at - _METADATA_FRESH_ENOUGH):
             return self._watch.fetch(now)
         self._awaited = self._new_token()
-        self._seen_cluster = self._watch.cluster(joined.union)
+        self._leads.cluster = self._watch.cluster(joined.union)
         answer = joined.answer
         return (
             RunAssignor(
                 token=self._awaited,
                 protocol_name=answer.protocol_name or "",
-                cluster=self._seen_cluster,
+                cluster=self._leads.cluster,
                 members={m.member_id: m.metadata for m in answer.members},
                 instance_ids={
                     m.member_id: m.instance_id for m in answer.members if m.instance_id is not None
                 },
                 leader=answer.leader,
                 generation=answer.generation,
+                recalled=self._recalled_before(answer.generation),
             ),
         )
+
+    def _recalled_before(self, generation: Generation) -> Mapping[str, Partitions]:
+        """Only of the very round before: in any other, others have led since."""
+        planned_in, recalled = self._recalled
+        return recalled if generation == planned_in + 1 else {}
 
     def _on_assignment_computed(self, event: ev.AssignmentComputed, now: float) -> Effects:
         if event.token != self._awaited:
@@ -245,6 +250,7 @@ class Joining(Adopting):
             self._round.assign = event.duration
             self._round.plan = event.figures
             self._round.planned_at = now
+        self._recalled = self.generation, event.recalled
         told = self._fail(failure_of_exception(event.error)) if event.error is not None else ()
         return told + self._sync(event.assignments, now)
 

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from datetime import timedelta
 from typing import Any, Final
 
+from kafka_coop.assignors.figures import PlanFigures
 from kafka_coop.membership.record import RebalanceRecord
 from kafka_coop.metrics.families import Phase
 from kafka_coop.metrics.member import phases_of
@@ -66,13 +67,20 @@ def _pairs(record: RebalanceRecord) -> Iterator[tuple[str, str]]:
         yield "attempts", str(record.attempts)
     if record.follow_up:
         yield "follow_up", "yes"
-    if record.plan is not None and record.plan.moved:
-        yield "planned_moves", str(record.plan.moved)
-        yield "fewest_moves", str(record.plan.fewest)
+    if record.plan is not None:
+        yield from _planned(record.plan)
     yield "total", _duration(record.total)
     for phase, duration in phases_of(record).items():
         if duration > _ZERO:
             yield _CALLBACKS.get(phase, phase), _duration(duration)
+
+
+def _planned(plan: PlanFigures) -> Iterator[tuple[str, str]]:
+    if plan.moved:
+        yield "planned_moves", str(plan.moved)
+        yield "fewest_moves", str(plan.fewest)
+    if plan.recalled:
+        yield "recalled", str(plan.recalled)
 
 
 def rebalance_fields(record: RebalanceRecord) -> dict[str, Any]:

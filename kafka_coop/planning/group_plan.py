@@ -23,6 +23,7 @@ from kafka_coop.types import (
     Assignor,
     Cluster,
     Generation,
+    Partitions,
     RebalanceProtocol,
     Subscription,
     TopicPartition,
@@ -40,6 +41,8 @@ class GroupPlan:
         rounds: How many rounds it takes: 2 where something has to be revoked first (KIP-429).
         eager: Whether everybody stops and revokes everything, whatever moves in the end.
         assignment: Who owns what in the end.
+        recalled: Member of another client -> what of its own it gives up in the first round, and
+            gets back in the second.
     """
 
     def __init__(
@@ -68,12 +71,14 @@ class GroupPlan:
         self.rounds = 2 if outcome.follow_up else 1
         self.warnings = outcome.warnings
         self.assignment = {m: outcome.intended[m].partitions for m in members}
+        self.recalled = outcome.recalled
+        back = Partitions.of(p for had in outcome.recalled.values() for p in had)
         self._intended = outcome.intended
         self._at = PlanColumns(
             cluster,
             members,
             outcome.intended,
-            outcome.withheld,
+            outcome.withheld - back,
             Earlier(cluster=since.cluster, assignment=since.assignment) if since else None,
         )
 
@@ -110,7 +115,8 @@ class GroupPlan:
             moved=int(at.moved.sum()),
             placed=int((~owned & ~nobodys).sum()),
             unassigned=int(nobodys.sum()),
-            withheld=int(at.withheld.sum()),
+            withheld=int(at.withheld.sum()) + sum(map(len, self.recalled.values())),
+            recalled=sum(map(len, self.recalled.values())),
             interrupted=int(owned.sum() if self.eager else at.moved.sum()),
             fewest_moves=self._fewest_moves(),
         )

@@ -51,7 +51,8 @@ def headline(plan: GroupPlan) -> Iterator[str]:
     if plan.eager:
         yield f"eager: all {_many(n.interrupted, 'owned partition')} revoked first"
     elif plan.rounds > 1:
-        yield f"{plan.rounds} rounds: {n.withheld:,} withheld in the first"
+        recalled = f", {n.recalled:,} of them recalled for a moment" if n.recalled else ""
+        yield f"{plan.rounds} rounds: {n.withheld:,} withheld in the first{recalled}"
     for warning in plan.warnings:
         yield f"warning: {shown(warning)}"
 

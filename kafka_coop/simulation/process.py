@@ -354,6 +354,7 @@ class Process:
             instance_ids=effect.instance_ids,
             leader=effect.leader,
             generation=effect.generation,
+            recalled=effect.recalled,
         )
         self.world.watcher.led(self, None if outcome.error is None else str(outcome.error))
         done = ev.AssignmentComputed(
@@ -362,6 +363,7 @@ class Process:
             duration=timedelta(seconds=self.assignor_time),
             error=outcome.error,
             figures=outcome.figures,
+            recalled=outcome.recalled,
         )
         self.after(self.assignor_time, self.handle, done)
 

@@ -309,6 +309,7 @@ class Small:
             instance_ids=effect.instance_ids,
             leader=effect.leader,
             generation=effect.generation,
+            recalled=effect.recalled,
         )
         plan = dict(outcome.assignments)
         site.plans.append(ev.AssignmentComputed(token=effect.token, assignments=plan))

@@ -41,6 +41,10 @@ class Group:
     memories: dict[str, Assignor] = field(default_factory=dict)
     evicted: dict[str, Subscription] = field(default_factory=dict)
     draining: set[str] = field(default_factory=set)
+    ours: set[str] = field(default_factory=set)
+    """Those that set marks; who drains does."""
+    outcome: LeaderOutcome | None = None
+    """Of the last round: all are led by one member, which remembers."""
 
     @property
     def eager(self) -> bool:
@@ -53,11 +57,12 @@ class Group:
             memory = self.memories.setdefault(name, resolve(self.strategy))
             kept = NO_PARTITIONS if self.eager else sub.owned.only(sub.topics)
             said = memory.subscription_user_data(sub.topics)
-            if name in self.draining:
-                said = append_marks(said, SubscriptionMarks(draining=True))
+            if name in self.ours | self.draining:
+                said = append_marks(said, SubscriptionMarks(draining=name in self.draining))
             self.members[name] = replace(sub, owned=kept, user_data=said)
         sent = {m: encode_subscription(s) for m, s in self.members.items()}
-        outcome = lead(self.strategy, self.cluster, sent)
+        recalled = self.outcome.recalled if self.outcome else {}
+        outcome = self.outcome = lead(self.strategy, self.cluster, sent, recalled=recalled)
         assert outcome.error is None
         got = {m: decode_assignment(b) for m, b in outcome.assignments.items()}
         self.check({m: a.partitions for m, a in got.items()})
@@ -155,6 +160,29 @@ def test_a_hundred_changes_with_zombies_end_with_one_owner_each(strategy: str, s
             assert {m: s.owned for m, s in group.members.items()} == before, "no change, no change"
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_beside_members_of_other_clients_too(seed: int) -> None:
+    """Half set no marks, and are recalled from; half the leaders remember nothing of it."""
+    rng = random.Random(seed)
+    names = [f"t{i}" for i in range(5)]
+    group = Group("cooperative-sticky", {n: rng.randint(1, 8) for n in names})
+    group.members = {f"m{i}": Subscription(topics=tuple(names)) for i in range(4)}
+    group.ours = {f"m{i:0{width}}" for i in range(0, 999, 2) for width in (1, 4)}
+    recalls = 0
+    for _ in range(120):
+        group.round(misses=change(group, rng, names))
+        recalls += bool(group.outcome and group.outcome.recalled)
+        if rng.random() < 0.5:
+            group.outcome = None
+        if rng.random() < 0.4:
+            group.settle(most=4)
+            assert not group.unowned()
+            before = {m: s.owned for m, s in group.members.items()}
+            group.round()
+            assert {m: s.owned for m, s in group.members.items()} == before, "no change, no change"
+    assert recalls > 5
+
+
 @pytest.mark.parametrize("strategy", COOPERATIVE)
 def test_a_zombie_back_with_old_claims_costs_its_successor_nothing(strategy: str) -> None:
     group = Group(strategy, {"t": 6})
@@ -188,10 +216,14 @@ def test_a_member_of_a_client_that_sends_no_generation_shares_the_group() -> Non
     assert len(group.members["a"].owned) == len(group.members["b"].owned) == 3
 
 
+@pytest.mark.parametrize("mixed", [False, True])
 @pytest.mark.parametrize("strategy", sorted({*known_names()} - {"range", "roundrobin"}))
-def test_who_drains_is_relieved_in_two_rounds_and_nothing_else_moves(strategy: str) -> None:
+def test_who_drains_is_relieved_in_two_rounds_and_nothing_else_moves(
+    strategy: str, mixed: bool
+) -> None:
     group = Group(strategy, {"t": 12, "u": 3})
     group.members = {m: Subscription(topics=("t", "u")) for m in ("a", "b", "c")}
+    group.ours = {"a"} if mixed else {"a", "b", "c"}
     group.settle(most=3)
     before = {m: s.owned for m, s in group.members.items()}
     group.draining = {"a"}

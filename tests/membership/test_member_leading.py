@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -114,6 +114,30 @@ def test_an_assignor_that_raised_is_told_of_and_the_group_survives() -> None:
     assert box.stands(State.SYNCING)
     raised = [a for a in box.actions() if isinstance(a, ef.RaiseError)]
     assert "mine: raised" in raised[0].failure.message
+
+
+def test_what_it_recalled_the_leader_of_the_next_round_knows_and_of_no_later_one() -> None:
+    box = leading("t")
+    recalled = {"other": Partitions({"theirs": [2]})}
+
+    def next_round(generation: int) -> Mapping[str, Partitions]:
+        box.handle(ev.EnforceRebalance(reason="test"))
+        elected(box, [member("me", "t"), member("other", "theirs")], generation=generation)
+        return box.last(ef.RunAssignor).recalled
+
+    def planned(recalled: Mapping[str, Partitions]) -> None:
+        token = box.last(ef.RunAssignor).token
+        box.handle(ev.AssignmentComputed(token=token, assignments={}, recalled=recalled))
+        box.answer_sync(partitions("t", 0, 1))
+        box.do_steps()
+
+    assert next_round(2) == {}
+    planned(recalled)
+    assert next_round(3) == recalled
+    planned({})
+    assert next_round(4) == {}
+    planned(recalled)
+    assert next_round(6) == {}, "somebody else led the fifth"
 
 
 def test_a_garbage_member_wants_nothing_and_harms_nobody() -> None:

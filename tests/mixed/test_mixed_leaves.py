@@ -1,17 +1,19 @@
-"""A planned leave where another client leads, which does not know our mark: docs/LEAVING.md."""
+"""A planned leave beside other clients, which do not know our mark: docs/LEAVING.md."""
 
 from __future__ import annotations
 
 import time
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from integration_support import in_background, members
-from mixed_support import PARTITIONS, Guest, trial, without_kafka_python
+from mixed_support import PARTITIONS, Guest, Trial, trial, without_kafka_python
 
 from kafka_coop.testing.cluster import KafkaCluster
 from kafka_coop.testing.trial.member import Client
+from kafka_coop.testing.trial.verdict import Tenure
 
 pytestmark = [
     pytest.mark.kafka,
@@ -27,6 +29,9 @@ BOUND = timedelta(seconds=10)
 """Of the whole. The session's length: a leave that took longer would be no better than a crash."""
 
 HALF = PARTITIONS // 2
+
+BEATS = timedelta(seconds=5)
+"""Between two heartbeats of every member here: what other clients would have to be waited for."""
 
 
 @pytest.mark.parametrize(
@@ -68,3 +73,45 @@ def test_it_gives_the_partitions_back_and_time_ends_the_leave(
             f"{[e for e in group.events('theirs') if e.kind != 'R']}"
         )
         assert (ours.count("lost"), ours.raised) == (0, [])
+
+
+@pytest.mark.parametrize(
+    "other", ["java", "confluent", pytest.param("kafka-python", marks=without_kafka_python)]
+)
+def test_under_a_leader_of_ours_nothing_waits_for_the_others_heartbeats(
+    kafka: KafkaCluster, tmp_path: Path, other: Client
+) -> None:
+    """A partition is recalled from them: they are in the round that hands over before they beat."""
+    config = {
+        "session.timeout.ms": 60_000,
+        "heartbeat.interval.ms": BEATS // timedelta(milliseconds=1),
+    }
+    with trial(kafka, tmp_path, config) as group:
+        group.start("leads", "ours")
+        group.until_shared("leads")
+        group.start("theirs", other)
+        group.until_shared("leads", "theirs")
+        group.start("leaves", "ours")
+        group.until_shared("leads", "theirs", "leaves")
+        assert group.leader() == "leads"
+        group.until_everyone_works()
+        before = time.monotonic_ns()
+        group.ask_to_leave("leaves", drain=True)
+        group.close("leaves")
+        group.until_shared("leads", "theirs")
+        group.end_soundly()
+        idle = [after.start - gone.end for gone, after in handed_over(group, since=before)]
+        assert len(idle) == PARTITIONS // 3 + 1, "the leaver's, and the one that was recalled"
+        assert timedelta(microseconds=max(idle) / 1000) < BEATS / 2
+        back = [t for t in group.stopped_in_vain("leads", "theirs") if t.start > before]
+        assert [t.member for t in back] == ["theirs"], "and it got that back"
+
+
+def handed_over(group: Trial, since: int) -> list[tuple[Tenure, Tenure]]:
+    """Each tenure that ended since then, with the next of its partition."""
+    held = sorted(group.tenures(), key=lambda t: (t.partition, t.start))
+    return [
+        (gone, after)
+        for gone, after in pairwise(held)
+        if gone.partition == after.partition and gone.end > since
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -17,6 +18,7 @@ from kafka_coop.simulation import faults as ft
 from kafka_coop.simulation.check import run
 from kafka_coop.simulation.dialects import DIALECTS, HARMLESS, PEERS
 from kafka_coop.simulation.invariants import InvariantViolated, Watcher
+from kafka_coop.simulation.planned_leave import LONGEST_IDLE
 from kafka_coop.simulation.schedule import random_scenario
 from kafka_coop.simulation.settling import settle
 from kafka_coop.simulation.user import UserHabits
@@ -131,6 +133,26 @@ def test_ours_that_was_stopped_delivers_nothing_of_others() -> None:
     worlds = [zombie("", seed) for seed in range(12)]
     assert not any(w.watcher.delivered_twice for w in worlds)
     assert any(w.watcher.held_back_polls for w in worlds)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("peers", [*[(peer,) for peer in PEERS], PEERS])
+def test_a_planned_leave_beside_peers_leaves_nothing_idle_for_longer_than_a_round(
+    peers: tuple[str, ...], seed: int
+) -> None:
+    """They hear of the round that relieves it with their heartbeats, and of the next at once."""
+    clients = {"m0": "", "m1": "", **{f"m{2 + i}": peer for i, peer in enumerate(peers)}}
+    world = World(replace(group(clients, seed=seed), topics={"alpha": 3 * len(clients)}))
+    world.run_until(4.0)
+    settle(world)
+    process = world.processes["m1"]
+    assert len(process.user.owned) >= len(peers)
+    world.watcher.watch_idleness()
+    process.user.drain(20.0)
+    world.run_until(world.agenda.now + 10.0)
+    assert not process.alive
+    assert 0.0 < world.watcher.longest_idle < LONGEST_IDLE
+    assert set.union(*owned(world).values()) == set(range(3 * len(clients)))
 
 
 def ended(*clients: str, seed: int = 1) -> tuple[str, World]:
