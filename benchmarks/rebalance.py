@@ -8,7 +8,8 @@ partition), four members, each a process. For a while nothing happens; then a fi
 closes; then the first is killed. Before each event the members' heartbeats are *in phase* (they
 restart together with a round) or *spread* (each member is stopped for 0.6 s times its number,
 once). From run to run the events fall elsewhere between two heartbeats of 3 s, at the same places
-for every client. With ``--calm`` the group is left alone for so many more seconds before each
+for every client: each comes some whole heartbeats after the last round, and a part of one. With
+``--calm`` the group is left alone for so many more seconds before each
 event: ours beat less often when the last round was a minute ago. A first group of each client is
 not measured: it warms up the broker.
 
@@ -69,8 +70,10 @@ OF_ALL = {"quick": "heartbeat.interval.ms=300"}
 """The same, of all members."""
 CLIENTS = "kafka_coop,kafka_coop+drain+watchdog,cooperative-sticky,java,mixed,mixed+watchdog"
 EVENTS = ("nothing", "join", "leave", "kill")
-WINDOW = {"nothing": 6.0, "join": 10.0, "leave": 8.0, "kill": 12.0}
 HEARTBEAT = 3.0
+PAUSE = 3 * HEARTBEAT
+"""Seconds from the end of what an event has brought about to the next one, or a little more."""
+AFTER_KILL = 12.0
 PATIENCE = 120.0
 """Seconds that a group may take to settle."""
 REST = HEARTBEAT
@@ -264,7 +267,7 @@ def measure(
         client, bootstrap, topic, folder: As `Group` has them.
         spread: Whether the members' heartbeats are.
         calm: Seconds for which the group is left alone before each event.
-        later: Seconds by which each event comes later after the one before.
+        later: Seconds by which each event comes later after the last round, beside `PAUSE`.
     """
     group = Group(client, bootstrap, topic, folder)
     windows: list[tuple[float, float]] = []
@@ -283,7 +286,11 @@ def measure(
                 group.terminate(MEMBERS)
             elif event == "kill":
                 group.kill(0)
-            time.sleep(WINDOW[event] + later)
+            if event == "kill":
+                time.sleep(AFTER_KILL)
+            else:
+                group.settle(MEMBERS + (event == "join"), rest=PAUSE)
+                time.sleep(later)
             windows.append((began, time.time()))
     finally:
         group.stop()

@@ -6,8 +6,11 @@ and 0.1 s. What stays is never silent for more than 60 ms. Of a group that is mi
 than the worse of its peers' clients alone, in the same phase of heartbeats and the same run. Of
 both: no record is missing, and the group comes to rest in time.
 
-Gaps are judged by their median, for half of each is where an event falls between two heartbeats or
-two records; silences by the longest.
+Our own gaps are judged by their median, for half of each is where an event falls between two
+records; silences by the longest. A mixed group's, and those that it is compared with, by their
+mean: what all of them wait for is a heartbeat, up to 3 s away, or one more, by where between two of
+them the event falls. The runs spread the events evenly over that, so that a mean of all is the
+cost to be expected, where a median is that of one or two runs.
 """
 
 from __future__ import annotations
@@ -98,7 +101,7 @@ def _of_peers(costs: Costs, phase: str, event: str) -> Mapping[str, float]:
     if event == "nothing" or not all(theirs):
         return {}
     limits = {}
-    for what in (_GAP, _SILENCE):
+    for what in (_MEAN, _SILENCE):
         figures = [figure for runs in theirs if (figure := _figure(what, runs)) is not None]
         if figures:
             limits[what] = max(figures)
@@ -106,12 +109,14 @@ def _of_peers(costs: Costs, phase: str, event: str) -> Mapping[str, float]:
 
 
 _GAP = "gap, median"
+_MEAN = "gap, mean"
 _SILENCE = "silence, longest"
+_GAPS = {_GAP: statistics.median, _MEAN: statistics.mean}
 
 
 def _figure(what: str, runs: Sequence[Cost]) -> float | None:
     """None where nothing moved, or nothing stayed."""
-    if what == _GAP:
+    if what in _GAPS:
         gaps = [gap for run in runs for gap in run.gaps]
-        return statistics.median(gaps) if gaps else None
+        return _GAPS[what](gaps) if gaps else None
     return max((silence for run in runs for silence in run.silences), default=None)

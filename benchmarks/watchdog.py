@@ -17,7 +17,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from benchmarks.broker import broker
-from benchmarks.rebalance import MEMBERS, PARTITIONS, PATIENCE, WINDOW, Group, Load
+from benchmarks.rebalance import AFTER_KILL, MEMBERS, PARTITIONS, PATIENCE, Group, Load
 from benchmarks.rebalance_cost import Cost, report
 from benchmarks.rebalance_goals import WATCHED, verdict
 from kafka_coop.testing.local import DEFAULT_VERSION
@@ -43,7 +43,7 @@ def measure(bootstrap: str, topic: str, folder: Path, *options: str) -> tuple[Co
         memory = _at_rest([p.pid for p in group.processes]) if options else []
         start = time.time()
         group.kill(0)
-        time.sleep(WINDOW["kill"])
+        time.sleep(AFTER_KILL)
         end = time.time()
     finally:
         group.stop()

@@ -60,6 +60,8 @@ def test_a_mixed_group_is_no_worse_than_the_worse_of_its_peers() -> None:
     good = row("mixed", "kill", gaps=[4900.0], silences=[45.0])
     assert verdict({**peers, **good}) == 0
     assert verdict({**peers, **row("mixed", "kill", gaps=[5001.0])}) == 1
+    assert verdict({**peers, **row("mixed", "kill", gaps=[100.0, 100.0, 15_000.0])}) == 1, "mean"
+    assert verdict({**peers, **row("mixed", "kill", gaps=[100.0, 6000.0, 6000.0])}) == 0
     assert verdict({**peers, **row("mixed", "kill", gaps=[9.0], silences=[46.0])}) == 1
     assert verdict(good) == 0, "there is nothing to compare it with"
 
