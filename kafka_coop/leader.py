@@ -21,16 +21,11 @@ import numpy as np
 
 from kafka_coop.assignors import is_built_in, resolve
 from kafka_coop.assignors.checking import checked
-from kafka_coop.assignors.columns import Counts, Flags, Ints
+from kafka_coop.assignors.columns import Counts, Flags
 from kafka_coop.assignors.figures import NO_FIGURES, PlanFigures, figures
-from kafka_coop.assignors.handover import at_once, hand_over
+from kafka_coop.assignors.handover import Handover, at_once, hand_over
 from kafka_coop.assignors.plan import Plan, partitions_at
-from kafka_coop.assignors.snapshot import (
-    NONE_RECALLED,
-    Snapshot,
-    SnapshotGroup,
-    claimed_generations,
-)
+from kafka_coop.assignors.snapshot import Snapshot, SnapshotGroup, claimed_generations
 from kafka_coop.errors import AssignorFailedError
 from kafka_coop.protocol.assignment import encode_assignments
 from kafka_coop.protocol.group import GroupColumns
@@ -69,6 +64,10 @@ with their next subscription, and its leader refuses bytes that it does not know
 _SHARED = "cooperative-sticky"
 """The one cooperative strategy that other clients have, too."""
 
+_MOST_TOLD = 1024
+"""In how many places all assignments of a round say together what was recalled, a hundred bytes
+each: the coordinator writes a group in one record, of a megabyte at most by default."""
+
 _GENERATION_IN_USER_DATA = frozenset({"cooperative-sticky", "constrained-cooperative-sticky"})
 """Strategies whose members say in their user data which generation their claims are of."""
 
@@ -81,8 +80,8 @@ class LeaderOutcome:
         assignments: Member id -> ConsumerProtocolAssignment bytes, for every member.
         subscriptions: What the members sent, decoded; those that did not parse are empty.
         intended: The plan as the assignor meant it, less what it had no right to assign.
-        withheld: What is in the plan but given to nobody yet: another member must revoke it
-            first (KIP-429).
+        withheld: What is in the plan but given to nobody yet: a member must revoke it first
+            (KIP-429).
         recalled: Member id -> what of these it had, and is to have again: a member of another
             client, which hears of the follow-up round at once this way, and not with its next
             heartbeat (`kafka_coop.assignors.handover`).
@@ -138,7 +137,7 @@ def lead(
     instance_ids: Mapping[str, str | None] | None = None,
     leader: str = "",
     generation: Generation = NO_GENERATION,
-    recalled: Mapping[str, Partitions] = NONE_RECALLED,
+    recalled: Mapping[str, Partitions] | None = None,
 ) -> LeaderOutcome:
     """Runs the leader's step of one rebalance.
 
@@ -149,7 +148,7 @@ def lead(
         instance_ids: Member id -> ``group.instance.id`` of the static members.
         leader: The leader's member id: its own assignment is marked so.
         generation: The round's, for that mark.
-        recalled: `LeaderOutcome.recalled` of the round before, if this member led that, too.
+        recalled: `LeaderOutcome.recalled` of the round before, whoever led it.
 
     Returns:
         The assignments and how they came about. Never raises for what members sent or the
@@ -161,16 +160,20 @@ def lead(
     strategy = resolve(assignor) if isinstance(assignor, str) else assignor
     world = cluster if isinstance(cluster, Cluster) else Cluster(partitions=cluster)
     decoded = _decode(members, instance_ids or {})
-    snapshot = _validate_claims(strategy, world, decoded.planned, recalled)
+    snapshot = _validate_claims(strategy, world, decoded.planned, recalled or {})
     plan, error = _balance(strategy, SnapshotGroup(snapshot, decoded.loads))
     cooperative = RebalanceProtocol.COOPERATIVE in strategy.supported_protocols
-    sluggish = _sluggish(strategy, decoded.peers)
-    round_ = hand_over(plan, sluggish) if cooperative else at_once(plan)
+    round_ = at_once(plan)
+    if cooperative:
+        sluggish = _sluggish(strategy, decoded.peers)
+        round_ = hand_over(
+            plan, sluggish, decoded.revoking, most=_MOST_TOLD // max(len(members), 1)
+        )
     interval = suggested_heartbeat_interval(len(members), peers=bool(decoded.peers.any()))
     marks = AssignmentMarks(follow_up=round_.follow_up, heartbeat_interval=interval)
     return LeaderOutcome(
         assignments=_encode(
-            strategy, plan, round_.owner, marks, leader=leader, generation=generation
+            strategy, plan, round_, marks, decoded.peers, leader=leader, generation=generation
         ),
         subscriptions=decoded.subscriptions,
         intended=plan,
@@ -230,12 +233,14 @@ class _Decoded:
             that others can take is to move away, and they get nothing new.
         loads: What each member says its partitions cost, where it says so.
         peers: Per member, whether it is of another client: those set no marks.
+        revoking: Per member, whether it says that it has yet to let go what was taken from it.
     """
 
     subscriptions: GroupColumns
     planned: GroupColumns
     loads: dict[str, Mapping[TopicPartition, float]]
     peers: Flags
+    revoking: Flags
     warnings: tuple[str, ...]
 
 
@@ -258,6 +263,7 @@ def _decode(members: Mapping[str, bytes], instance_ids: Mapping[str, str | None]
         planned=planned,
         loads=loads,
         peers=np.array([marks is _NO_MARKS for _, marks in said], np.bool_),
+        revoking=np.array([marks.revoking for _, marks in said], np.bool_),
         warnings=_at_most(
             _MOST_WARNINGS,
             (
@@ -283,7 +289,9 @@ class _SplitMarks(dict[bytes | None, tuple[bytes | None, SubscriptionMarks]]):
             user_data, marks = split_marks(user_data)
             if isinstance(marks, SubscriptionMarks):
                 found = SubscriptionMarks(
-                    draining=found.draining or marks.draining, load=found.load or marks.load
+                    draining=found.draining or marks.draining,
+                    revoking=found.revoking or marks.revoking,
+                    load=found.load or marks.load,
                 )
         self[data] = user_data, found
         return user_data, found
@@ -329,11 +337,10 @@ def _balance(strategy: Assignor, group: SnapshotGroup) -> tuple[Plan, AssignorFa
 
 
 def _sluggish(strategy: Assignor, peers: Flags) -> Flags:
-    """Whom no mark of ours can hurry, in a group where some can be hurried.
+    """Whom no mark hurries to a follow-up round: members of other clients.
 
-    Where none can, the follow-up round is as late as ever, whatever the leader does. Under names
-    that other clients do not know there are none of theirs: whoever sets no marks is a test's, or
-    an assignor's own idea of a member.
+    Nobody under names that other clients do not know, nor where no member is ours. A leader of ours
+    is one itself; so the bytes are a test's or a plan's there, and are answered as Java would.
     """
     if strategy.name != _SHARED or peers.all():
         return np.zeros_like(peers)
@@ -354,8 +361,9 @@ def _by_owner(plan: Plan, positions: Counts) -> dict[str, Partitions]:
 def _encode(
     strategy: Assignor,
     plan: Plan,
-    granted: Ints,
+    round_: Handover,
     marks: AssignmentMarks,
+    peers: Flags,
     *,
     leader: str,
     generation: Generation,
@@ -366,13 +374,18 @@ def _encode(
     else:
         user_data = [plan.user_data[member] for member in members]
     if strategy.name not in _UNMARKED:
-        leads = replace(marks, leads=generation)
-        marked = {data: append_marks(data, marks) for data in set(user_data)}
+        ours = replace(marks, recalled=_by_owner(plan, round_.recalled))
+        leads = replace(ours, leads=generation)
+        distinct = set(user_data)
+        to_peers = {data: append_marks(data, marks) for data in distinct}
+        to_ours = (
+            {data: append_marks(data, ours) for data in distinct} if ours.recalled else to_peers
+        )
         user_data = [
-            append_marks(data, leads) if member == leader else marked[data]
-            for member, data in zip(members, user_data, strict=True)
+            append_marks(data, leads) if member == leader else (to_peers if peer else to_ours)[data]
+            for member, data, peer in zip(members, user_data, peers.tolist(), strict=True)
         ]
-    encoded = encode_assignments(Plan(plan.snapshot, granted).sets(), user_data)
+    encoded = encode_assignments(Plan(plan.snapshot, round_.owner).sets(), user_data)
     return dict(zip(members, encoded, strict=True))
 
 

@@ -4,12 +4,12 @@ A partition never goes from hand to hand within one round: its old owner hears i
 has to revoke, and its new one is given it in the follow-up round. So between the two it lies idle
 for as long as the last member takes to hear of that round.
 
-Ours hear of it at once, for the leader tells them to beat often. Members of other clients hear of
-it with their next heartbeat, 3 s later by default; but whoever had to revoke something joins again
-unasked. So the leader *recalls* a partition of each of them that would otherwise sit still: it
-gives up one, and gets it back in the follow-up round, for which it counts as the owner still
-(`Snapshot`). That costs the partition the length of a round, where all that waits would have
-waited for the heartbeat.
+Ours hear of it at once: the leader marks that it comes, and they beat every few milliseconds.
+Members of other clients hear of it with their next heartbeat, 3 s later by default; but whoever had
+to revoke something joins again unasked. So the leader *recalls* a partition from each of them that
+would otherwise sit still: it gives up one, and gets it back in the follow-up round, for which it
+counts as the owner still (`Snapshot`). The partition is idle for that round, until the slowest of
+those that have to revoke has done so, where all that waits would have waited for a heartbeat.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NONE: Counts = np.zeros(0, np.int64)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Handover:
-    """One round of a plan's.
+    """What one round carries out of a plan.
 
     Attributes:
         owner: Per position who is granted it in this round, or `NOBODY`.
@@ -48,16 +48,22 @@ def at_once(plan: Plan) -> Handover:
     return Handover(owner=plan.owner, waits=waits, recalled=_NONE, follow_up=False)
 
 
-def hand_over(plan: Plan, sluggish: Flags) -> Handover:
+def hand_over(plan: Plan, sluggish: Flags, revoking: Flags, *, most: int) -> Handover:
     """Withholds what somebody else may still be consuming.
 
     Args:
         plan: As it is meant to be in the end.
-        sluggish: Per member whether it hears of a follow-up round by its own heartbeats alone.
+        sluggish: Per member whether it hears of a follow-up round by its own heartbeats alone,
+            unless it has to revoke something.
+        revoking: Per member whether its user is still about to let go what an earlier round took.
+            Nothing is recalled for what waits for him: a follow-up round at once would find him no
+            further, and so would the one after that.
+        most: From how many something may be recalled.
     """
     waits = _transfers(plan)
     granted = np.where(waits, NOBODY, plan.owner) if waits.any() else plan.owner
-    recalled = _recalls(plan.snapshot, granted, sluggish, most=int(waits.sum()))
+    served = int((waits & ~_claimed_by(plan.snapshot, revoking)).sum())
+    recalled = _recalls(plan.snapshot, granted, sluggish, most=min(most, served))
     if recalled.size:
         waits[recalled] = True
         granted[recalled] = NOBODY
@@ -79,17 +85,19 @@ def _transfers(plan: Plan) -> Flags:
     return waits
 
 
+def _claimed_by(snapshot: Snapshot, members: Flags) -> Flags:
+    claims = snapshot.owned.claims
+    claimed = np.zeros(snapshot.size, np.bool_)
+    claimed[claims.position[members[claims.member]]] = True
+    return claimed
+
+
 def _recalls(snapshot: Snapshot, granted: Ints, sluggish: Flags, *, most: int) -> Counts:
     """Finds one partition each of the sluggish members that have nothing to revoke.
 
     None where that would not help, because one of them has nothing to give and all wait for its
-    heartbeat anyway; nor where it would disturb more partitions than it serves.
-
-    Args:
-        snapshot: Of the group.
-        granted: Per position who keeps or gets it, before anything is recalled.
-        sluggish: Per member.
-        most: How many may be recalled.
+    heartbeat anyway; nor where it would take more than `most`. What others claim, too, is left
+    alone: who is beaten now would be the only one in the next round, if it misses this one's end.
     """
     if not most or not sluggish.any():
         return _NONE
@@ -97,8 +105,9 @@ def _recalls(snapshot: Snapshot, granted: Ints, sluggish: Flags, *, most: int) -
     kept = granted[claims.position] == claims.member
     still = sluggish.copy()
     still[claims.member[~kept]] = False
+    sole = kept & (snapshot.owned.claimants[claims.position] == 1)
     last = np.full(len(snapshot.members), -1, np.int64)
-    np.maximum.at(last, claims.member[kept], claims.position[kept])
+    np.maximum.at(last, claims.member[sole], claims.position[sole])
     recalled: Counts = np.sort(last[still])
     helps = recalled.size <= most and bool((recalled >= 0).all())
     return recalled if helps else _NONE

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from types import MappingProxyType
 
 import numpy as np
 
@@ -29,8 +28,6 @@ from kafka_coop.types import (
     Subscription,
     TopicPartition,
 )
-
-NONE_RECALLED: Mapping[str, Partitions] = MappingProxyType({})
 
 _MOST_CELLS = 1 << 24
 """Up to how many kinds times topics a table of all of them is made."""
@@ -78,7 +75,7 @@ class Snapshot:
         kinds: Per member the number of its list of topics.
         kind_topics: The lists, as indices of topics that exist, one list after the other.
         kind_begins: Where each list begins, and one more entry.
-        owned: `Subscription.owned`, judged.
+        owned: `Subscription.owned`, judged; and what was recalled in the round before.
     """
 
     def __init__(
@@ -87,7 +84,7 @@ class Snapshot:
         group: GroupSubscription,
         *,
         generations: Counts | None = None,
-        recalled: Mapping[str, Partitions] = NONE_RECALLED,
+        recalled: Mapping[str, Partitions] | None = None,
     ) -> None:
         columns = GroupColumns.of(group)
         self.cluster = cluster

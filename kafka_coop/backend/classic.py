@@ -429,7 +429,6 @@ class ClassicBackend:
                 duration=timedelta(seconds=time.perf_counter() - started),
                 error=outcome.error,
                 figures=outcome.figures,
-                recalled=outcome.recalled,
             )
         )
 

@@ -21,7 +21,6 @@ def plan_json(plan: GroupPlan) -> dict[str, Any]:
         "placed": totals.placed,
         "unassigned": totals.unassigned,
         "withheld": totals.withheld,
-        "recalled": totals.recalled,
         "interrupted": totals.interrupted,
         "balance": {"before": _balance(plan.balance_before), "after": _balance(plan.balance_after)},
         "members": [

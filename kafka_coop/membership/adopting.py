@@ -37,6 +37,7 @@ class Adopting(MemberCore):
         current.kept, current.assigned = kept, added
         current.follow_up = marks is not None and marks.follow_up
         self._pulse.suggest(marks.heartbeat_interval if marks is not None else None)
+        self._recalled = marks.recalled if marks is not None else {}
         self._adopt_matches(assigned)
         opened: Effects = (IdentityChanged(metadata=self.metadata, commits_open=True),)
         if added - going:  # the rest is about to be committed

@@ -85,7 +85,7 @@ class Leadership:
     union: tuple[str, ...]
     """Everyone's topics."""
     cluster: Cluster | None = None
-    """They as the plan was made for them; None: by somebody else."""
+    """What they were when the plan was made; None: none was made yet, or somebody else's holds."""
 
 
 class MemberCore:
@@ -150,9 +150,9 @@ class MemberCore:
         self._overdue: Failure | None = None
         """Raised where the user hears of what their silence has cost: behind on_lost."""
 
-        # The leader's memory, and its watch.
-        self._recalled: tuple[Generation, Mapping[str, Partitions]] = NO_GENERATION, {}
-        """In the plan of which generation, what from whom; of the last that it has made."""
+        # What a leader must know, and its watch.
+        self._recalled: Mapping[str, Partitions] = {}
+        """By the marks of the last assignment: for who leads the next round."""
         self._leads: Leadership | None = None
         self._reported: dict[str, int] = {}
 
@@ -173,6 +173,12 @@ class MemberCore:
         An eager round would take all from all, and the leave costs another one anyway.
         """
         return self._draining and self.settings.protocol is RebalanceProtocol.COOPERATIVE
+
+    @property
+    def _is_revoking(self) -> bool:
+        """Whether the user is still about to let go some of what we own."""
+        out = self._blocking
+        return out is not None and bool(out.gives_up.released)
 
     @property
     def topics(self) -> tuple[str, ...]:

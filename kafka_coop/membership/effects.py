@@ -194,6 +194,7 @@ class RunAssignor:
     leader: MemberId
     generation: Generation
     recalled: Mapping[str, Partitions]
+    """What the round before has taken away only for the time until this one, by member id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,7 @@ awaited belongs to an earlier attempt and is dropped without effect.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeAlias
 
@@ -21,7 +20,7 @@ from kafka_coop.protocol.messages import (
     GroupSynced,
     HeartbeatAcked,
 )
-from kafka_coop.types import Generation, MemberId, Partitions
+from kafka_coop.types import Generation, MemberId
 
 # --- from the user's thread ----------------------------------------------------------------
 
@@ -153,17 +152,13 @@ class CoordinatorWanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentComputed:
-    """The assignor's run is over. ``error`` goes to the user; the plan is usable either way.
-
-    ``recalled`` is for the leader of the next round, if that is this member again.
-    """
+    """The assignor's run is over. ``error`` goes to the user; the plan is usable either way."""
 
     token: int
     assignments: dict[str, bytes]
     duration: timedelta = timedelta(0)
     error: Exception | None = None
     figures: PlanFigures = NO_FIGURES
-    recalled: Mapping[str, Partitions] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -125,6 +125,7 @@ class Joining(Adopting):
                     rack=self.settings.rack,
                     rejoins=self._rejoins,
                     draining=self._asks_for_relief,
+                    revoking=self._is_revoking,
                 )
             except AssignorFailedError as error:
                 failures.append(failure_of_exception(error))
@@ -233,14 +234,9 @@ class Joining(Adopting):
                 },
                 leader=answer.leader,
                 generation=answer.generation,
-                recalled=self._recalled_before(answer.generation),
+                recalled=self._recalled,
             ),
         )
-
-    def _recalled_before(self, generation: Generation) -> Mapping[str, Partitions]:
-        """Only of the very round before: in any other, others have led since."""
-        planned_in, recalled = self._recalled
-        return recalled if generation == planned_in + 1 else {}
 
     def _on_assignment_computed(self, event: ev.AssignmentComputed, now: float) -> Effects:
         if event.token != self._awaited:
@@ -250,7 +246,6 @@ class Joining(Adopting):
             self._round.assign = event.duration
             self._round.plan = event.figures
             self._round.planned_at = now
-        self._recalled = self.generation, event.recalled
         told = self._fail(failure_of_exception(event.error)) if event.error is not None else ()
         return told + self._sync(event.assignments, now)
 

@@ -41,8 +41,6 @@ class GroupPlan:
         rounds: How many rounds it takes: 2 where something has to be revoked first (KIP-429).
         eager: Whether everybody stops and revokes everything, whatever moves in the end.
         assignment: Who owns what in the end.
-        recalled: Member of another client -> what of its own it gives up in the first round, and
-            gets back in the second.
     """
 
     def __init__(
@@ -71,14 +69,13 @@ class GroupPlan:
         self.rounds = 2 if outcome.follow_up else 1
         self.warnings = outcome.warnings
         self.assignment = {m: outcome.intended[m].partitions for m in members}
-        self.recalled = outcome.recalled
-        back = Partitions.of(p for had in outcome.recalled.values() for p in had)
         self._intended = outcome.intended
+        recalled = Partitions.of(p for had in outcome.recalled.values() for p in had)
         self._at = PlanColumns(
             cluster,
             members,
             outcome.intended,
-            outcome.withheld - back,
+            outcome.withheld - recalled,  # those are where they were, a round later
             Earlier(cluster=since.cluster, assignment=since.assignment) if since else None,
         )
 
@@ -115,8 +112,7 @@ class GroupPlan:
             moved=int(at.moved.sum()),
             placed=int((~owned & ~nobodys).sum()),
             unassigned=int(nobodys.sum()),
-            withheld=int(at.withheld.sum()) + sum(map(len, self.recalled.values())),
-            recalled=sum(map(len, self.recalled.values())),
+            withheld=int(at.withheld.sum()),
             interrupted=int(owned.sum() if self.eager else at.moved.sum()),
             fewest_moves=self._fewest_moves(),
         )

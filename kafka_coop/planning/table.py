@@ -51,8 +51,7 @@ def headline(plan: GroupPlan) -> Iterator[str]:
     if plan.eager:
         yield f"eager: all {_many(n.interrupted, 'owned partition')} revoked first"
     elif plan.rounds > 1:
-        recalled = f", {n.recalled:,} of them recalled for a moment" if n.recalled else ""
-        yield f"{plan.rounds} rounds: {n.withheld:,} withheld in the first{recalled}"
+        yield f"{plan.rounds} rounds: {n.withheld:,} withheld in the first"
     for warning in plan.warnings:
         yield f"warning: {shown(warning)}"
 

@@ -84,8 +84,6 @@ class Totals:
         kept, moved, placed, unassigned: That stay, leave an owner who is there, had no owner and
             get one, and are given to nobody.
         withheld: That nobody owns between the first round and the second.
-        recalled: Of these, those that could have stayed: members of other clients give up one
-            each, so that they join the second round at once (`kafka_coop.assignors.handover`).
         interrupted: That are revoked: those that move, or under the eager protocol all.
         fewest_moves: That the best balance by count takes away from their owners, from where the
             group is: what `cooperative-sticky` does, racks left aside (see
@@ -98,7 +96,6 @@ class Totals:
     placed: int
     unassigned: int
     withheld: int
-    recalled: int
     interrupted: int
     fewest_moves: int
 

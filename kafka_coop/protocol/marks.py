@@ -55,6 +55,7 @@ from typing import assert_never
 import numpy as np
 
 from kafka_coop.errors import MalformedDataError
+from kafka_coop.protocol.primitives import encode_string, read_nullable_string
 from kafka_coop.protocol.topic_partitions import decode_topic_partitions, encode_topic_partitions
 from kafka_coop.protocol.user_data import decode_generation, encode_generation
 from kafka_coop.types import Generation, Partitions, TopicPartition
@@ -72,8 +73,8 @@ _NOTHING = b"\0\0\0\0\xff\xff\xff\xff"
 """Sticky v1: no topics, generation -1."""
 
 _SUBSCRIPTION, _ASSIGNMENT = 1, 2
-_REJOIN, _DRAINING, _LOAD = 1, 2, 3
-_FOLLOW_UP, _HEARTBEAT_INTERVAL, _LEADS = 16, 17, 18
+_REJOIN, _DRAINING, _LOAD, _REVOKING = 1, 2, 3, 4
+_FOLLOW_UP, _HEARTBEAT_INTERVAL, _LEADS, _RECALLED = 16, 17, 18, 19
 
 _COUNT = struct.Struct(">Q")
 _MICROSECOND = timedelta(microseconds=1)
@@ -87,11 +88,14 @@ class SubscriptionMarks:
         rejoin: Counts the rejoins that this member forced. The coordinator starts no round for
             a follower that joins with unchanged bytes (KAFKA-10455).
         draining: Give this member nothing new and move away what it has: it is about to leave.
+        revoking: Some of what it owns was taken away in an earlier round, and its user has yet to
+            let it go: on_revoke takes its time. A further round does not hurry him.
         load: What partitions cost, in a unit that the group agrees on. Kept to seven digits.
     """
 
     rejoin: int = 0
     draining: bool = False
+    revoking: bool = False
     load: Mapping[TopicPartition, float] = field(default_factory=dict)
 
 
@@ -105,11 +109,14 @@ class AssignmentMarks:
         heartbeat_interval: How often to beat otherwise; None: no suggestion. To the microsecond.
         leads: In the leader's own assignment alone: the generation that it leads. Brokers tell
             nobody but the members who leads; so whoever describes the group can see it.
+        recalled: Member id -> what it was to give up only so that it joins again at once. Whoever
+            leads the next round gives it back (`kafka_coop.assignors.handover`).
     """
 
     follow_up: bool = False
     heartbeat_interval: timedelta | None = None
     leads: Generation | None = None
+    recalled: Mapping[str, Partitions] = field(default_factory=dict)
 
 
 Marks = SubscriptionMarks | AssignmentMarks
@@ -175,6 +182,8 @@ def _subscription_fields(marks: SubscriptionMarks) -> dict[int, bytes]:
         fields[_REJOIN] = _COUNT.pack(marks.rejoin)
     if marks.draining:
         fields[_DRAINING] = b""
+    if marks.revoking:
+        fields[_REVOKING] = b""
     if marks.load:
         fields[_LOAD] = _encode_load(marks.load)
     return fields
@@ -184,6 +193,7 @@ def _subscription_marks(fields: Mapping[int, bytes]) -> SubscriptionMarks:
     return SubscriptionMarks(
         rejoin=_count(fields.get(_REJOIN)),
         draining=_DRAINING in fields,
+        revoking=_REVOKING in fields,
         load=_decode_load(fields.get(_LOAD, b"")),
     )
 
@@ -196,6 +206,8 @@ def _assignment_fields(marks: AssignmentMarks) -> dict[int, bytes]:
         fields[_HEARTBEAT_INTERVAL] = _COUNT.pack(marks.heartbeat_interval // _MICROSECOND)
     if marks.leads is not None:
         fields[_LEADS] = encode_generation(marks.leads)
+    if marks.recalled:
+        fields[_RECALLED] = _encode_recalled(marks.recalled)
     return fields
 
 
@@ -206,6 +218,7 @@ def _assignment_marks(fields: Mapping[int, bytes]) -> AssignmentMarks:
         follow_up=_FOLLOW_UP in fields,
         heartbeat_interval=interval or None,
         leads=decode_generation(fields[_LEADS]) if _LEADS in fields else None,
+        recalled=_decode_recalled(fields.get(_RECALLED, b"")),
     )
 
 
@@ -234,3 +247,22 @@ def _decode_load(value: bytes) -> dict[TopicPartition, float]:
         return {}
     weights = np.frombuffer(value, ">f4", size, at).tolist()
     return {p: w for p, w in zip(partitions, weights, strict=True) if w >= 0 and math.isfinite(w)}
+
+
+def _encode_recalled(recalled: Mapping[str, Partitions]) -> bytes:
+    """Members one after the other: the id, then its partitions."""
+    return b"".join(encode_string(m) + encode_topic_partitions(p) for m, p in recalled.items())
+
+
+def _decode_recalled(value: bytes) -> dict[str, Partitions]:
+    """Nothing, where the bytes make no sense: it is a favour, and costs a move."""
+    recalled: dict[str, Partitions] = {}
+    at = 0
+    try:
+        while at < len(value):
+            member, at = read_nullable_string(value, at)
+            partitions, at = decode_topic_partitions(value, at)
+            recalled[member or ""] = partitions
+    except MalformedDataError:
+        return {}
+    return recalled

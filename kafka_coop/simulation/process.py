@@ -363,7 +363,6 @@ class Process:
             duration=timedelta(seconds=self.assignor_time),
             error=outcome.error,
             figures=outcome.figures,
-            recalled=outcome.recalled,
         )
         self.after(self.assignor_time, self.handle, done)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from kafka_coop.assignors import CooperativeSticky, resolve
 from kafka_coop.leader import LeaderOutcome, lead
 from kafka_coop.protocol.assignment import decode_assignment
-from kafka_coop.protocol.marks import SubscriptionMarks, append_marks
+from kafka_coop.protocol.marks import AssignmentMarks, SubscriptionMarks, append_marks, split_marks
 from kafka_coop.protocol.subscription import encode_subscription
 from kafka_coop.types import NO_PARTITIONS, Generation, Partitions, Subscription
 
@@ -20,14 +21,19 @@ EVERYTHING = {("t", number) for number in range(PARTITIONS)}
 
 
 def member(
-    *owned: int, ours: bool = True, draining: bool = False, topics: tuple[str, ...] = ("t",)
+    *owned: int,
+    ours: bool = True,
+    draining: bool = False,
+    revoking: bool = False,
+    topics: tuple[str, ...] = ("t",),
+    generation: int = 5,
 ) -> bytes:
-    marks = append_marks(None, SubscriptionMarks(draining=draining))
+    marks = append_marks(None, SubscriptionMarks(draining=draining, revoking=revoking))
     return encode_subscription(
         Subscription(
             topics=topics,
             owned=Partitions({"t": owned}) if owned else NO_PARTITIONS,
-            generation=Generation(5),
+            generation=Generation(generation),
             user_data=marks if ours else None,
         )
     )
@@ -132,6 +138,61 @@ def test_who_has_to_revoke_anyway_gives_up_no_more() -> None:
 )
 def test_none_gives_up_anything_where_it_would_not_help(members: Mapping[str, bytes]) -> None:
     assert not led(members).recalled
+
+
+def test_nor_for_somebody_whose_user_has_yet_to_let_go_what_an_earlier_round_took() -> None:
+    """It has joined as the owner of what it still has.
+
+    All others would be back as soon as they are given this round's, and so on until he is done.
+    """
+    first = led(DRAINED)
+    again = {
+        "java": member(0, 1, ours=False),
+        "leaver": member(3, 4, 5, draining=True, revoking=True),
+        "librdkafka": member(6, 7, ours=False),
+        "ours": member(9, 10, 11),
+    }
+    second = led(again, first.recalled)
+    assert second.follow_up, "what is drained still waits"
+    assert not second.recalled
+    assert ("t", 2) in granted(second)["java"]
+    assert led({**again, "leaver": DRAINED["leaver"]}).recalled, "for one that has just joined"
+
+
+def test_nor_is_it_what_another_claims_too() -> None:
+    """If that one misses the end of this round, it would be the only one in the next."""
+    contested = {**DRAINED, "java": member(0, 1, 2, ours=False), "zombie": member(2, generation=3)}
+    assert numbers(led(contested).recalled) == {"java": [1], "librdkafka": [8]}
+    all_of_it = {**contested, "java": member(2, ours=False)}
+    assert not led(all_of_it).recalled
+
+
+def test_nor_from_so_many_that_the_groups_record_grows_large() -> None:
+    sizes = {}
+    for peers in (25, 40):
+        members = {f"java{i:02}": member(i, ours=False) for i in range(peers)}
+        members["leaver"] = member(*range(peers, 2 * peers), draining=True)
+        members["ours"] = member()
+        sizes[peers] = len(lead("cooperative-sticky", {"t": 2 * peers}, members).recalled)
+    assert sizes == {25: 25, 40: 0}
+
+
+def test_ours_are_told_of_it_whoever_leads_the_next_round_and_the_others_are_not() -> None:
+    outcome = led(DRAINED)
+    told = {}
+    for name, data in outcome.assignments.items():
+        _, marks = split_marks(decode_assignment(data).user_data)
+        assert isinstance(marks, AssignmentMarks)
+        told[name] = marks.recalled
+    assert told == {
+        "java": {},
+        "leaver": outcome.recalled,
+        "librdkafka": {},
+        "ours": outcome.recalled,
+    }
+    quiet = led({"java": member(*range(6), ours=False), "ours": member(*range(6, 12))})
+    _, marks = split_marks(decode_assignment(quiet.assignments["ours"]).user_data)
+    assert marks == AssignmentMarks(heartbeat_interval=timedelta(seconds=3))
 
 
 @pytest.mark.parametrize("strategy", ["constrained-cooperative-sticky", "fairest-sticky"])

@@ -14,6 +14,7 @@ from kafka_coop.membership import effects as ef
 from kafka_coop.membership import events as ev
 from kafka_coop.membership.states import State
 from kafka_coop.protocol.error_codes import ErrorCode
+from kafka_coop.protocol.marks import AssignmentMarks
 from kafka_coop.protocol.messages import GroupSynced, JoinedMember
 from kafka_coop.protocol.subscription import encode_subscription
 from kafka_coop.types import MemberId, Partitions, Subscription
@@ -116,7 +117,7 @@ def test_an_assignor_that_raised_is_told_of_and_the_group_survives() -> None:
     assert "mine: raised" in raised[0].failure.message
 
 
-def test_what_it_recalled_the_leader_of_the_next_round_knows_and_of_no_later_one() -> None:
+def test_what_the_last_assignment_says_was_recalled_is_known_to_whoever_leads_next() -> None:
     box = leading("t")
     recalled = {"other": Partitions({"theirs": [2]})}
 
@@ -125,19 +126,27 @@ def test_what_it_recalled_the_leader_of_the_next_round_knows_and_of_no_later_one
         elected(box, [member("me", "t"), member("other", "theirs")], generation=generation)
         return box.last(ef.RunAssignor).recalled
 
-    def planned(recalled: Mapping[str, Partitions]) -> None:
-        token = box.last(ef.RunAssignor).token
-        box.handle(ev.AssignmentComputed(token=token, assignments={}, recalled=recalled))
-        box.answer_sync(partitions("t", 0, 1))
+    def assigned(marks: AssignmentMarks | None) -> None:
+        box.answer_sync(partitions("t", 0, 1), marks=marks)
         box.do_steps()
 
     assert next_round(2) == {}
-    planned(recalled)
+    computed(box)
+    assigned(AssignmentMarks(recalled=recalled))
     assert next_round(3) == recalled
-    planned({})
-    assert next_round(4) == {}
-    planned(recalled)
-    assert next_round(6) == {}, "somebody else led the fifth"
+    computed(box)
+    box.answer_sync(error=ErrorCode.rebalance_in_progress)
+    elected(box, [member("me", "t"), member("other", "theirs")], generation=4)
+    assert box.last(ef.RunAssignor).recalled == recalled, "nobody has been given it back yet"
+    computed(box)
+    assigned(AssignmentMarks())
+    assert next_round(5) == {}
+    computed(box)
+    assigned(AssignmentMarks(recalled=recalled))
+    box.handle(ev.EnforceRebalance(reason="test"))
+    box.answer_join(generation=6)
+    assigned(None)
+    assert next_round(7) == {}, "another client led the sixth, and said nothing"
 
 
 def test_a_garbage_member_wants_nothing_and_harms_nobody() -> None:

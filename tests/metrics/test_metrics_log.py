@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafka_coop.assignors.figures import PlanFigures
 from kafka_coop.membership.record import RebalanceRecord, Role
 from kafka_coop.metrics.log import log_rebalance, rebalance_fields, rebalance_message
 from kafka_coop.types import Generation, Partitions
@@ -78,6 +79,16 @@ def pairs(message: str) -> list[tuple[str, str]]:
 
 def test_the_line() -> None:
     assert rebalance_message(RECORD) == EXAMPLE
+
+
+def test_what_a_plan_costs_is_on_the_line_where_it_costs_something() -> None:
+    def told(**plan: int) -> str:
+        return rebalance_message(replace(RECORD, plan=PlanFigures(**plan)))
+
+    assert told() == EXAMPLE
+    assert " planned_moves=3 fewest_moves=2 recalled=1 total=" in told(
+        moved=3, fewest=2, recalled=1
+    )
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,10 @@ _OURS = append_marks(
     _STICKY, SubscriptionMarks(rejoin=3, draining=True, load={TopicPartition("orders", 3): 1.5})
 )
 _LEADERS = AssignmentMarks(
-    follow_up=True, heartbeat_interval=timedelta(milliseconds=100), leads=Generation(8)
+    follow_up=True,
+    heartbeat_interval=timedelta(milliseconds=100),
+    leads=Generation(8),
+    recalled={"another": Partitions({"orders": [2]})},
 )
 _SUBSCRIPTIONS = tuple(
     encode_subscription(

@@ -26,14 +26,18 @@ from kafka_coop.protocol.user_data import (
     encode_generation,
     encode_sticky,
 )
-from kafka_coop.types import Generation, Partitions, Subscription, TopicPartition
+from kafka_coop.types import NO_PARTITIONS, Generation, Partitions, Subscription, TopicPartition
 
 float32 = st.floats(0, 2.0**100, width=32)
 loads = st.dictionaries(
     st.builds(TopicPartition, st.sampled_from(["a", "b", "c"]), st.integers(0, 99)), float32
 )
 subscription_marks = st.builds(
-    SubscriptionMarks, rejoin=st.integers(0, 2**64 - 1), draining=st.booleans(), load=loads
+    SubscriptionMarks,
+    rejoin=st.integers(0, 2**64 - 1),
+    draining=st.booleans(),
+    revoking=st.booleans(),
+    load=loads,
 )
 assignment_marks = st.builds(
     AssignmentMarks,
@@ -41,6 +45,7 @@ assignment_marks = st.builds(
     heartbeat_interval=st.none()
     | st.timedeltas(min_value=timedelta(microseconds=1), max_value=timedelta(days=365)),
     leads=st.none() | st.builds(Generation, st.integers(-1, 2**31 - 1)),
+    recalled=st.dictionaries(st.text(max_size=9), partition_sets, max_size=3),
 )
 marks_of_both_kinds: st.SearchStrategy[Marks] = subscription_marks | assignment_marks
 
@@ -80,11 +85,15 @@ def test_marks_upon_marks_come_off_one_by_one(
 def test_golden_bytes() -> None:
     written = append_marks(b"\0\0\0\5", SubscriptionMarks(rejoin=2, draining=True))
     assert written == trailer(b"\0\0\0\5", [(1, b"\0\0\0\0\0\0\0\2"), (2, b"")])
+    assert append_marks(b"x", SubscriptionMarks(revoking=True)) == trailer(b"x", [(4, b"")])
     interval = AssignmentMarks(follow_up=True, heartbeat_interval=timedelta(milliseconds=100))
     nothing = b"\0\0\0\0\xff\xff\xff\xff"
     fields = [(16, b""), (17, (100_000).to_bytes(8, "big"))]
     assert append_marks(b"", interval) == trailer(nothing, fields, was=2, kind=2)
     assert append_marks(None, interval) == trailer(nothing, fields, was=1, kind=2)
+    recalled = AssignmentMarks(recalled={"me": Partitions({"t": [7]}), "you": NO_PARTITIONS})
+    said = b"\0\2me\0\0\0\1\0\1t\0\0\0\1\0\0\0\7" + b"\0\3you\0\0\0\0"
+    assert append_marks(b"x", recalled) == trailer(b"x", [(19, said)], kind=2)
 
 
 @given(user_data, st.integers(0, 1000))
@@ -205,7 +214,9 @@ def test_a_footer_that_lies_about_the_user_data_is_not_believed(was: int) -> Non
 
 @given(
     st.sampled_from([1, 2]),
-    st.lists(st.tuples(st.sampled_from([1, 2, 3, 16, 17]), st.binary(max_size=30)), max_size=5),
+    st.lists(
+        st.tuples(st.sampled_from([1, 2, 3, 16, 17, 18, 19]), st.binary(max_size=30)), max_size=5
+    ),
 )
 def test_whatever_a_liar_signs_is_read(kind: int, fields: list[tuple[int, bytes]]) -> None:
     data, marks = split_marks(trailer(b"x", fields, kind=kind))
@@ -229,6 +240,13 @@ def test_loads_that_are_none_are_dropped() -> None:
         SubscriptionMarks(load={TopicPartition("a", 0): 1.0}),
     )
     assert split_marks(trailer(b"x", [(3, load[:-1])])) == (b"x", SubscriptionMarks())
+
+
+@pytest.mark.parametrize(
+    "said", [b"\0", b"\0\2me\0\0\0\1", b"\0\2me\0\0\0\0\0\3yo", b"\0\1\xff\0\0\0\0"]
+)
+def test_what_was_recalled_is_read_as_a_whole_or_not_at_all(said: bytes) -> None:
+    assert split_marks(trailer(b"x", [(19, said)], kind=2)) == (b"x", AssignmentMarks())
 
 
 def test_the_longest_interval_is_a_timedelta() -> None:

@@ -135,24 +135,63 @@ def test_ours_that_was_stopped_delivers_nothing_of_others() -> None:
     assert any(w.watcher.held_back_polls for w in worlds)
 
 
+def with_peers(peers: tuple[str, ...], seed: int = 1, timing: Timing | None = None) -> World:
+    """Two of ours, of which m0 leads, and these; three partitions each."""
+    clients = {"m0": "", "m1": "", **{f"m{2 + i}": peer for i, peer in enumerate(peers)}}
+    scenario = replace(
+        group(clients, seed=seed),
+        topics={"alpha": 3 * len(clients)},
+        timing=timing or Timing(session=2.0, rebalance=3.0),
+    )
+    world = World(scenario)
+    world.run_until(4.0)
+    settle(world)
+    view = world.cluster.coordinator.group(GROUP)
+    assert view is not None
+    assert view.leader == world.processes["m0"].member.member_id
+    return world
+
+
+@pytest.mark.parametrize("leaver", ["m0", "m1"])
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("peers", [*[(peer,) for peer in PEERS], PEERS])
 def test_a_planned_leave_beside_peers_leaves_nothing_idle_for_longer_than_a_round(
-    peers: tuple[str, ...], seed: int
+    peers: tuple[str, ...], seed: int, leaver: str
 ) -> None:
     """They hear of the round that relieves it with their heartbeats, and of the next at once."""
-    clients = {"m0": "", "m1": "", **{f"m{2 + i}": peer for i, peer in enumerate(peers)}}
-    world = World(replace(group(clients, seed=seed), topics={"alpha": 3 * len(clients)}))
-    world.run_until(4.0)
-    settle(world)
-    process = world.processes["m1"]
-    assert len(process.user.owned) >= len(peers)
+    world = with_peers(peers, seed)
+    before = owned(world)
+    assert len(before[leaver]) >= len(peers)
     world.watcher.watch_idleness()
-    process.user.drain(20.0)
+    world.processes[leaver].user.drain(20.0)
     world.run_until(world.agenda.now + 10.0)
-    assert not process.alive
+    assert not world.processes[leaver].alive
     assert 0.0 < world.watcher.longest_idle < LONGEST_IDLE
-    assert set.union(*owned(world).values()) == set(range(3 * len(clients)))
+    after = owned(world)
+    assert set.union(*after.values()) == set.union(*before.values())
+    heir = {"m0": "m1", "m1": "m0"}[leaver]
+    view = world.cluster.coordinator.group(GROUP)
+    assert view is not None
+    if view.leader == world.processes[heir].member.member_id:
+        lost = {name: before[name] - after[name] for name in before if name != leaver}
+        assert not any(lost.values()), "nothing else moves"
+
+
+def test_a_leaver_whose_user_is_slow_has_the_peers_back_once_and_not_again_and_again() -> None:
+    """It joins the next round before it has given up, and claims what others wait for."""
+    world = with_peers(("java", "librdkafka"), timing=Timing(session=20.0, rebalance=60.0))
+    before, began = owned(world), world.cluster.coordinator.generation(GROUP)
+    leaver = world.processes["m1"]
+    leaver.user.callback_time = 20.0
+    leaver.user.drain(60.0)
+    world.run_until(world.agenda.now + 15.0)
+    assert leaver.user.owned, "he is still at it"
+    assert world.cluster.coordinator.generation(GROUP) - began <= 3
+    for peer in ("m2", "m3"):
+        assert owned(world)[peer] == before[peer], "it has back what was recalled"
+    world.run_until(world.agenda.now + 30.0)
+    assert not leaver.alive
+    assert world.cluster.coordinator.generation(GROUP) - began <= 4
 
 
 def ended(*clients: str, seed: int = 1) -> tuple[str, World]:
