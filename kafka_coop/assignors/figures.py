@@ -43,7 +43,8 @@ def figures(snapshot: Snapshot, planned: Ints, round_: Handover) -> PlanFigures:
     the least is given up where the fullest keep the largest shares. Subscriptions and racks may
     make it out of reach.
     """
-    owner = snapshot.owned.owner
+    judged = snapshot.owned
+    owner = np.where(judged.claimants > 0, judged.owner, NOBODY)  # what was recalled nobody has
     members = len(snapshot.members)
     owned = owner != NOBODY
     fewest = 0

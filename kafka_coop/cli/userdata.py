@@ -8,6 +8,7 @@ from typing import Any, Final
 from kafka_coop.assignors import known_names
 from kafka_coop.cli.group import MemberLook
 from kafka_coop.cli.words import ranges
+from kafka_coop.planning.table import shown
 from kafka_coop.protocol.marks import AssignmentMarks, SubscriptionMarks
 from kafka_coop.protocol.user_data import decode_claim
 
@@ -52,6 +53,8 @@ def _said(member: MemberLook, strategy: str) -> Iterator[str]:
 def _member_marks(marks: SubscriptionMarks) -> Iterator[str]:
     if marks.draining:
         yield "draining"
+    if marks.revoking:
+        yield "its user has yet to let go what was taken from it"
     if marks.rejoin:
         yield f"rejoins {marks.rejoin}"
     if marks.load:
@@ -64,6 +67,8 @@ def _told(member: MemberLook) -> Iterator[str]:
         return
     if marks.follow_up:
         yield "told that another round comes"
+    for owner, partitions in marks.recalled.items():
+        yield f"told that {shown(owner)} is to get back {ranges(partitions)}"
 
 
 def heartbeats(members: Iterable[MemberLook]) -> str:
@@ -82,6 +87,7 @@ def _marks(marks: SubscriptionMarks | None) -> dict[str, Any] | None:
     return {
         "rejoin": marks.rejoin,
         "draining": marks.draining,
+        "revoking": marks.revoking,
         "load": [
             {"topic": p.topic, "partition": p.partition, "load": load}
             for p, load in sorted(marks.load.items())
@@ -97,4 +103,8 @@ def _leader_marks(marks: AssignmentMarks | None) -> dict[str, Any] | None:
         "follow_up": marks.follow_up,
         "heartbeat_interval_seconds": None if interval is None else interval.total_seconds(),
         "leads": None if marks.leads is None else int(marks.leads),
+        "recalled": {
+            owner: {topic: numbers.tolist() for topic, numbers in partitions.items()}
+            for owner, partitions in marks.recalled.items()
+        },
     }

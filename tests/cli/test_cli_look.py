@@ -18,9 +18,17 @@ from kafka_coop.cli.group import GroupLook, MemberLook, look_at_member, named
 from kafka_coop.cli.timeline import Timeline
 from kafka_coop.cli.userdata import explain
 from kafka_coop.cli.watch_screen import View, chosen, picture, status_line
-from kafka_coop.protocol.marks import SubscriptionMarks, append_marks
+from kafka_coop.protocol.assignment import encode_assignment
+from kafka_coop.protocol.marks import AssignmentMarks, SubscriptionMarks, append_marks
 from kafka_coop.protocol.user_data import Claim, encode_generation, encode_sticky
-from kafka_coop.types import NO_PARTITIONS, Cluster, Generation, Partitions, TopicPartition
+from kafka_coop.types import (
+    NO_PARTITIONS,
+    Assignment,
+    Cluster,
+    Generation,
+    Partitions,
+    TopicPartition,
+)
 
 TWO = {"a": ("t",), "b": ("t",)}
 
@@ -71,8 +79,11 @@ def test_members_of_one_client_id_are_told_apart() -> None:
         ("mine", b"\1\2\3\4\5", "5 bytes of a strategy unknown here: 01 02030405"),
         (
             "mine",
-            append_marks(b"x" * 40, SubscriptionMarks(draining=True, rejoin=2)),
-            f"40 bytes of a strategy unknown here: {'78787878 ' * 4}…; draining; rejoins 2",
+            append_marks(b"x" * 40, SubscriptionMarks(draining=True, revoking=True, rejoin=2)),
+            (
+                f"40 bytes of a strategy unknown here: {'78787878 ' * 4}…; draining; "
+                "its user has yet to let go what was taken from it; rejoins 2"
+            ),
         ),
         (
             "load-aware-sticky",
@@ -83,6 +94,14 @@ def test_members_of_one_client_id_are_told_apart() -> None:
 )
 def test_user_data_in_words(strategy: str, user_data: bytes | None, words: str) -> None:
     assert explain(owning("a", "t", 0, user_data=user_data), strategy) == words
+
+
+def test_what_the_leader_recalled_in_words() -> None:
+    marks = AssignmentMarks(follow_up=True, recalled={"java-1\x1b": Partitions({"t": [2]})})
+    told = encode_assignment(Assignment(user_data=append_marks(b"", marks)))
+    assert explain(member("a", assignment=told), "cooperative-sticky") == (
+        "told that another round comes; told that java-1\\x1b is to get back t 2"
+    )
 
 
 @given(st.binary(), st.binary(), st.sampled_from([*known_names(), "mine"]))
