@@ -33,6 +33,9 @@ HALF = PARTITIONS // 2
 BEATS = timedelta(seconds=5)
 """Between two heartbeats of every member here: what other clients would have to be waited for."""
 
+BUSY = timedelta(seconds=1)
+"""Less than that, so that a machine may be slow, and Java's client still beats too late."""
+
 
 @pytest.mark.parametrize(
     "leader", ["java", "confluent", pytest.param("kafka-python", marks=without_kafka_python)]
@@ -102,7 +105,7 @@ def test_under_a_leader_of_ours_nothing_waits_for_the_others_heartbeats(
         group.end_soundly()
         idle = [after.start - gone.end for gone, after in handed_over(group, since=before)]
         assert len(idle) == PARTITIONS // 3 + 1, "the leaver's, and the one that was recalled"
-        assert timedelta(microseconds=max(idle) / 1000) < BEATS / 2
+        assert timedelta(microseconds=max(idle) / 1000) < BEATS - BUSY
         back = [t for t in group.stopped_in_vain("leads", "theirs") if t.start > before]
         assert [t.member for t in back] == ["theirs"], "and it got that back"
 
