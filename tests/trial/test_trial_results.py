@@ -14,7 +14,7 @@ from kafka_coop.testing.trial import judge_again
 from kafka_coop.testing.trial.ending import HANGS, REASONS
 from kafka_coop.testing.trial.origin import Origin
 from kafka_coop.testing.trial.outcome import NANO, Injected, Plan, Result
-from kafka_coop.testing.trial.report import report
+from kafka_coop.testing.trial.report import main, report
 
 PLAN = Plan(faults=2, lasting=timedelta(minutes=2), members=3, partitions=4, rate=5)
 ORIGIN = Origin(commit="0123456789abcdef", clean=True, kafka="4.1.0", date="2026-01-02T03:04:05")
@@ -134,6 +134,20 @@ def test_no_result_no_verdict(
     with pytest.raises(SystemExit):
         judge_again.main(["--journals", str(run_of_old)])
     assert f"--result {run_of_old / 'result.json'}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("written", [None, "no JSON", "[]", '{"plan": {}}', "\xff"])
+def test_the_report_of_what_is_no_result_says_so(
+    tmp_path: Path, written: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "r.json"
+    if written is not None:
+        path.write_bytes(written.encode("latin-1"))
+    with pytest.raises(SystemExit):
+        main([str(path)])
+    said = capsys.readouterr().err
+    assert str(path) in said
+    assert "give a file that a run wrote with --result" in said
 
 
 def told(*faults: Injected, **more: Any) -> str:

@@ -5,6 +5,7 @@ python -m kafka_coop.testing.trial.report long.json exactly-once.json >docs/RELI
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 import sys
@@ -215,5 +216,28 @@ def _offices(taken: Sequence[Sequence[str]]) -> str:
     return f"{controllers} took the active controller and {coordinators} the group's coordinator"
 
 
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints the report of the results named; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="kafka_coop.testing.trial.report")
+    parser.add_argument("results", type=Path, nargs="+", help="what runs wrote with --result")
+    try:
+        results = [_read(path) for path in parser.parse_args(arguments).results]
+    except ValueError as error:
+        parser.error(f"{error}: give a file that a run wrote with --result")
+    sys.stdout.write(report(results))
+    return 0
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    """Raises ValueError: that is no run's result."""
+    try:
+        values = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from error
+    if not isinstance(values, dict) or not {"plan", "faults", "ends"} <= values.keys():
+        raise ValueError(f"{path} is no run's result")
+    return values
+
+
 if __name__ == "__main__":
-    sys.stdout.write(report([json.loads(Path(path).read_text()) for path in sys.argv[1:]]))
+    sys.exit(main())
