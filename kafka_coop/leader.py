@@ -23,9 +23,9 @@ from kafka_coop.assignors import is_built_in, resolve
 from kafka_coop.assignors.checking import checked
 from kafka_coop.assignors.columns import Counts, Flags
 from kafka_coop.assignors.figures import NO_FIGURES, PlanFigures, figures
-from kafka_coop.assignors.handover import Handover, at_once, hand_over
 from kafka_coop.assignors.plan import Plan, partitions_at
 from kafka_coop.assignors.snapshot import Snapshot, SnapshotGroup, claimed_generations
+from kafka_coop.assignors.withholding import everything, withhold
 from kafka_coop.errors import AssignorFailedError
 from kafka_coop.protocol.assignment import encode_assignments
 from kafka_coop.protocol.group import GroupColumns
@@ -64,10 +64,6 @@ with their next subscription, and its leader refuses bytes that it does not know
 _SHARED = "cooperative-sticky"
 """The one cooperative strategy that other clients have, too."""
 
-_MOST_TOLD = 1024
-"""In how many places all assignments of a round say together what was recalled, a hundred bytes
-each: the coordinator writes a group in one record, of a megabyte at most by default."""
-
 _GENERATION_IN_USER_DATA = frozenset({"cooperative-sticky", "constrained-cooperative-sticky"})
 """Strategies whose members say in their user data which generation their claims are of."""
 
@@ -84,7 +80,7 @@ class LeaderOutcome:
             (KIP-429).
         recalled: Member id -> what of these it had, and is to have again: a member of another
             client, which hears of the follow-up round at once this way, and not with its next
-            heartbeat (`kafka_coop.assignors.handover`).
+            heartbeat (`kafka_coop.assignors.withholding`).
         follow_up: Another round must come: something was withheld, or somebody has to revoke.
         topics: Every topic that some member subscribes to, sorted, existing or not: the leader
             watches them all.
@@ -163,27 +159,30 @@ def lead(
     snapshot = _validate_claims(strategy, world, decoded.planned, recalled or {})
     plan, error = _balance(strategy, SnapshotGroup(snapshot, decoded.loads))
     cooperative = RebalanceProtocol.COOPERATIVE in strategy.supported_protocols
-    round_ = at_once(plan)
-    if cooperative:
-        sluggish = _sluggish(strategy, decoded.peers)
-        round_ = hand_over(
-            plan, sluggish, decoded.revoking, most=_MOST_TOLD // max(len(members), 1)
-        )
+    recall = strategy.name == _SHARED and not recalled
+    granted = withhold(plan, decoded.peers, recall=recall) if cooperative else everything(plan)
+    back = _by_owner(plan, granted.recalled)
     interval = suggested_heartbeat_interval(len(members), peers=bool(decoded.peers.any()))
-    marks = AssignmentMarks(follow_up=round_.follow_up, heartbeat_interval=interval)
+    marks = AssignmentMarks(follow_up=granted.follow_up, heartbeat_interval=interval)
     return LeaderOutcome(
         assignments=_encode(
-            strategy, plan, round_, marks, decoded.peers, leader=leader, generation=generation
+            strategy,
+            Plan(snapshot, granted.owner, user_data=plan.user_data),
+            for_peers=marks,
+            for_ours=replace(marks, recalled=back),
+            peers=decoded.peers,
+            leader=leader,
+            generation=generation,
         ),
         subscriptions=decoded.subscriptions,
         intended=plan,
-        withheld=partitions_at(snapshot, np.flatnonzero(round_.waits)),
-        recalled=_by_owner(plan, round_.recalled),
-        follow_up=round_.follow_up,
+        withheld=partitions_at(snapshot, np.flatnonzero(granted.waits)),
+        recalled=back,
+        follow_up=granted.follow_up,
         topics=_all_topics(decoded.subscriptions),
         error=error,
         warnings=(*decoded.warnings, *plan.notes),
-        figures=figures(snapshot, plan.owner, round_),
+        figures=figures(snapshot, plan.owner, granted),
     )
 
 
@@ -233,14 +232,12 @@ class _Decoded:
             that others can take is to move away, and they get nothing new.
         loads: What each member says its partitions cost, where it says so.
         peers: Per member, whether it is of another client: those set no marks.
-        revoking: Per member, whether it says that it has yet to let go what was taken from it.
     """
 
     subscriptions: GroupColumns
     planned: GroupColumns
     loads: dict[str, Mapping[TopicPartition, float]]
     peers: Flags
-    revoking: Flags
     warnings: tuple[str, ...]
 
 
@@ -263,7 +260,6 @@ def _decode(members: Mapping[str, bytes], instance_ids: Mapping[str, str | None]
         planned=planned,
         loads=loads,
         peers=np.array([marks is _NO_MARKS for _, marks in said], np.bool_),
-        revoking=np.array([marks.revoking for _, marks in said], np.bool_),
         warnings=_at_most(
             _MOST_WARNINGS,
             (
@@ -289,9 +285,7 @@ class _SplitMarks(dict[bytes | None, tuple[bytes | None, SubscriptionMarks]]):
             user_data, marks = split_marks(user_data)
             if isinstance(marks, SubscriptionMarks):
                 found = SubscriptionMarks(
-                    draining=found.draining or marks.draining,
-                    revoking=found.revoking or marks.revoking,
-                    load=found.load or marks.load,
+                    draining=found.draining or marks.draining, load=found.load or marks.load
                 )
         self[data] = user_data, found
         return user_data, found
@@ -333,18 +327,7 @@ def _balance(strategy: Assignor, group: SnapshotGroup) -> tuple[Plan, AssignorFa
     )
 
 
-# --- withhold transfers (KIP-429) ----------------------------------------------------------
-
-
-def _sluggish(strategy: Assignor, peers: Flags) -> Flags:
-    """Whom no mark hurries to a follow-up round: members of other clients.
-
-    Nobody under names that other clients do not know, nor where no member is ours. A leader of ours
-    is one itself; so the bytes are a test's or a plan's there, and are answered as Java would.
-    """
-    if strategy.name != _SHARED or peers.all():
-        return np.zeros_like(peers)
-    return peers
+# --- encode --------------------------------------------------------------------------------
 
 
 def _by_owner(plan: Plan, positions: Counts) -> dict[str, Partitions]:
@@ -355,38 +338,28 @@ def _by_owner(plan: Plan, positions: Counts) -> dict[str, Partitions]:
     }
 
 
-# --- encode --------------------------------------------------------------------------------
-
-
 def _encode(
     strategy: Assignor,
-    plan: Plan,
-    round_: Handover,
-    marks: AssignmentMarks,
-    peers: Flags,
+    granted: Plan,
     *,
+    for_peers: AssignmentMarks,
+    for_ours: AssignmentMarks,
+    peers: Flags,
     leader: str,
     generation: Generation,
 ) -> dict[str, bytes]:
-    members = plan.snapshot.members
-    if isinstance(plan.user_data, bytes):
-        user_data = [plan.user_data] * len(members)
-    else:
-        user_data = [plan.user_data[member] for member in members]
+    members = granted.snapshot.members
+    user_data = [granted.data_for(member) for member in members]
     if strategy.name not in _UNMARKED:
-        ours = replace(marks, recalled=_by_owner(plan, round_.recalled))
-        leads = replace(ours, leads=generation)
         distinct = set(user_data)
-        to_peers = {data: append_marks(data, marks) for data in distinct}
-        to_ours = (
-            {data: append_marks(data, ours) for data in distinct} if ours.recalled else to_peers
-        )
+        to_peers = {data: append_marks(data, for_peers) for data in distinct}
+        to_ours = {data: append_marks(data, for_ours) for data in distinct}
+        leads = replace(for_ours, leads=generation)
         user_data = [
             append_marks(data, leads) if member == leader else (to_peers if peer else to_ours)[data]
             for member, data, peer in zip(members, user_data, peers.tolist(), strict=True)
         ]
-    encoded = encode_assignments(Plan(plan.snapshot, round_.owner).sets(), user_data)
-    return dict(zip(members, encoded, strict=True))
+    return dict(zip(members, encode_assignments(granted.sets(), user_data), strict=True))
 
 
 def _at_most(most: int, warnings: Iterable[str], size: int) -> tuple[str, ...]:

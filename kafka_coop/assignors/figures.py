@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from kafka_coop.assignors.columns import NOBODY, Ints, loads
-from kafka_coop.assignors.handover import Handover
 from kafka_coop.assignors.snapshot import Snapshot
+from kafka_coop.assignors.withholding import Granted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class PlanFigures:
         moved: That their rightful owner has to give up.
         fewest: That any plan with these loads has to take away from rightful owners.
         withheld: That nobody owns until the follow-up round (KIP-429).
-        recalled: Of these, what is for nobody else: see `kafka_coop.assignors.handover`.
+        recalled: Of these, what is for nobody else: see `kafka_coop.assignors.withholding`.
         unassigned: That the strategy gives to nobody.
     """
 
@@ -35,7 +35,7 @@ class PlanFigures:
 NO_FIGURES = PlanFigures()
 
 
-def figures(snapshot: Snapshot, planned: Ints, round_: Handover) -> PlanFigures:
+def figures(snapshot: Snapshot, planned: Ints, granted: Granted) -> PlanFigures:
     """Counts what a plan does. Costs O(partitions) without Python in between.
 
     ``fewest`` is a bound that every plan keeps to whose members, in any order, end up with as
@@ -55,7 +55,7 @@ def figures(snapshot: Snapshot, planned: Ints, round_: Handover) -> PlanFigures:
         partitions=snapshot.size,
         moved=int(np.count_nonzero(owned & (owner != planned))),
         fewest=fewest,
-        withheld=int(np.count_nonzero(round_.waits)),
-        recalled=round_.recalled.size,
+        withheld=int(np.count_nonzero(granted.waits)),
+        recalled=granted.recalled.size,
         unassigned=int(np.count_nonzero(planned == NOBODY)),
     )

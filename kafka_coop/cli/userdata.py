@@ -53,8 +53,6 @@ def _said(member: MemberLook, strategy: str) -> Iterator[str]:
 def _member_marks(marks: SubscriptionMarks) -> Iterator[str]:
     if marks.draining:
         yield "draining"
-    if marks.revoking:
-        yield "its user has yet to let go what was taken from it"
     if marks.rejoin:
         yield f"rejoins {marks.rejoin}"
     if marks.load:
@@ -87,7 +85,6 @@ def _marks(marks: SubscriptionMarks | None) -> dict[str, Any] | None:
     return {
         "rejoin": marks.rejoin,
         "draining": marks.draining,
-        "revoking": marks.revoking,
         "load": [
             {"topic": p.topic, "partition": p.partition, "load": load}
             for p, load in sorted(marks.load.items())

@@ -85,7 +85,7 @@ class Leadership:
     union: tuple[str, ...]
     """Everyone's topics."""
     cluster: Cluster | None = None
-    """What they were when the plan was made; None: none was made yet, or somebody else's holds."""
+    """What they were when last seen; None: not since this member leads."""
 
 
 class MemberCore:
@@ -153,7 +153,7 @@ class MemberCore:
         # What a leader must know, and its watch.
         self._recalled: Mapping[str, Partitions] = {}
         """By the marks of the last assignment: for who leads the next round."""
-        self._leads: Leadership | None = None
+        self._leadership: Leadership | None = None
         self._reported: dict[str, int] = {}
 
     @property
@@ -173,12 +173,6 @@ class MemberCore:
         An eager round would take all from all, and the leave costs another one anyway.
         """
         return self._draining and self.settings.protocol is RebalanceProtocol.COOPERATIVE
-
-    @property
-    def _is_revoking(self) -> bool:
-        """Whether the user is still about to let go some of what we own."""
-        out = self._blocking
-        return out is not None and bool(out.gives_up.released)
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -269,6 +263,7 @@ class MemberCore:
         self._joined = None
         self._joining_since = None
         self._prepared = False
+        self._recalled = {}
         effects += self._withdraw()
         effects += (IdentityChanged(metadata=self.metadata, commits_open=False),)
         waits_for_step = self.state is State.PREPARING and self._blocking is not None
@@ -303,11 +298,12 @@ class MemberCore:
     def _linger(self, now: float) -> None:
         """Who has drained is in no hurry to join: it is about to be closed.
 
-        LeaveGroup begins the follow-up round as a JoinGroup would. Were it joined first, and left
-        in its midst, it would begin anew: those who have their Sync by then would hear of it with
-        their next beat only, and what the others are to get would lie idle until then. Leaving by
-        itself is not for the machine to do: the user may have a transaction to commit, under this
-        member's name. One who does not close has the others wait for so long.
+        LeaveGroup begins the follow-up round as a JoinGroup would, or has those who have begun it
+        wait no longer. Were it joined first, and left in its midst, it would begin anew: those who
+        have their Sync by then would hear of it with their next beat only, and what the others are
+        to get would lie idle until then. Leaving by itself is not for the machine to do: the user
+        may have a transaction to commit, under this member's name. One who does not close has the
+        others wait for so long.
         """
         self._lingers_until = now + _LINGER
 
@@ -348,7 +344,7 @@ class MemberCore:
         A leader's watch must follow its own new subscription, too: one that took up a pattern
         would else ask for the old names over and over, and never join.
         """
-        wanted = {*(self._leads.union if self._leads else ()), *self._interest.topics}
+        wanted = {*(self._leadership.union if self._leadership else ()), *self._interest.topics}
         self._watch.want(None if self._interest.patterns else wanted, now)
 
     def _interest_covers(self, topic: str) -> bool:

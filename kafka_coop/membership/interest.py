@@ -42,20 +42,18 @@ def subscription_bytes(
     rack: str | None,
     rejoins: int,
     draining: bool = False,
-    revoking: bool = False,
 ) -> bytes:
     """The bytes for one strategy.
 
     ``rejoins`` counts the rejoins that this member forced. The coordinator starts no round for
     a follower that joins with unchanged bytes (KAFKA-10455), so a forced rejoin must change
     them; a mere retry must not, or it would start a round of its own. ``draining`` asks the leader
-    to give this member nothing; ``revoking`` tells it that some of what is owned is about to go.
+    to give this member nothing.
 
     Raises:
         AssignorFailedError: The strategy's ``subscription_user_data`` raised.
     """
     topics = interest.all_topics
-    marks = SubscriptionMarks(rejoin=rejoins, draining=draining, revoking=revoking)
     try:
         user_data = assignor.subscription_user_data(topics)
     except Exception as error:
@@ -67,7 +65,7 @@ def subscription_bytes(
             topics=topics,
             owned=owned,
             generation=applied,
-            user_data=append_marks(user_data, marks)
+            user_data=append_marks(user_data, SubscriptionMarks(rejoin=rejoins, draining=draining))
             if rejoins or RebalanceProtocol.COOPERATIVE in assignor.supported_protocols
             else user_data,
             rack=rack,

@@ -107,7 +107,7 @@ class Joining(Adopting):
 
         Asked for while the others join, it costs the round no time.
         """
-        if self._leads is None or self._watch.covers((), since=now - _METADATA_FRESH_ENOUGH):
+        if self._leadership is None or self._watch.covers((), since=now - _METADATA_FRESH_ENOUGH):
             return ()
         return self._watch.fetch(now)
 
@@ -125,7 +125,6 @@ class Joining(Adopting):
                     rack=self.settings.rack,
                     rejoins=self._rejoins,
                     draining=self._asks_for_relief,
-                    revoking=self._is_revoking,
                 )
             except AssignorFailedError as error:
                 failures.append(failure_of_exception(error))
@@ -178,7 +177,7 @@ class Joining(Adopting):
         identity += self._notice_an_upgrade(answer)
         if answer.leader != answer.member_id:
             current.role = Role.FOLLOWER
-            self._leads = None
+            self._leadership = None
             self._joined = Joined(answer=answer, at=now)
             self._watch_topics(now)
             return identity + self._sync({}, now)
@@ -186,7 +185,7 @@ class Joining(Adopting):
         current.members = len(answer.members)
         union = _union_of_topics(m.metadata for m in answer.members)
         self._joined = Joined(answer=answer, union=union, at=now)
-        self._leads = Leadership(union=union)
+        self._leadership = Leadership(union=union)
         self._watch_topics(now)
         if answer.skip_assignment:
             # KIP-814: the plan stands. From now on we watch for it to become outdated.
@@ -215,19 +214,19 @@ class Joining(Adopting):
     def _lead(self, now: float) -> Effects:
         joined = self._joined
         assert joined is not None
-        assert self._leads is not None
+        assert self._leadership is not None
         if self._awaited is not None:
             return ()
         if not self._watch.covers(joined.union, since=joined.at - _METADATA_FRESH_ENOUGH):
             return self._watch.fetch(now)
         self._awaited = self._new_token()
-        self._leads.cluster = self._watch.cluster(joined.union)
+        self._leadership.cluster = self._watch.cluster(joined.union)
         answer = joined.answer
         return (
             RunAssignor(
                 token=self._awaited,
                 protocol_name=answer.protocol_name or "",
-                cluster=self._leads.cluster,
+                cluster=self._leadership.cluster,
                 members={m.member_id: m.metadata for m in answer.members},
                 instance_ids={
                     m.member_id: m.instance_id for m in answer.members if m.instance_id is not None

@@ -69,7 +69,7 @@ class Leaving(MemberCore):
         self._halted_by = None
         self._retry_at = None  # nothing retries any more: a deadline left behind would spin
         self._watch.want((), now)
-        self._leads = None
+        self._leadership = None
         in_group = self.generation != NO_GENERATION
         opened = IdentityChanged(metadata=self.metadata, commits_open=in_group)
         return (*effects, *self._withdraw(), opened)

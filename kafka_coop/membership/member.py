@@ -334,10 +334,10 @@ class Member(Joining, Leaving):
 
     def _compare_metadata(self, now: float) -> None:
         """The leader's plan was made for the topics as they were then."""
-        if self._leads is None or self.state not in _PLANNED:
+        if self._leadership is None or self.state not in _PLANNED:
             return
-        cluster, before = self._watch.cluster(self._leads.union), self._leads.cluster
-        self._leads.cluster = cluster
+        cluster, before = self._watch.cluster(self._leadership.union), self._leadership.cluster
+        self._leadership.cluster = cluster
         if before is None:
             return  # a leader told to skip the assignment begins its watch here
         racks_matter = self.settings.rack is not None

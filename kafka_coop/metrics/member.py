@@ -178,7 +178,7 @@ class MemberMetrics:
         self._planned_moves["made"].inc(record.plan.moved)
         self._planned_moves["fewest"].inc(record.plan.fewest)
         if before is not None and before[0].withheld:
-            # The round before withheld them, and this one gave them to their new owners.
+            # The round before withheld them, and this one gave them to their owners.
             self._unowned_seconds.inc(before[0].withheld * (record.planned_at - before[1]))
 
     def _count_round(self, record: RebalanceRecord) -> None:

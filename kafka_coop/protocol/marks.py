@@ -73,7 +73,7 @@ _NOTHING = b"\0\0\0\0\xff\xff\xff\xff"
 """Sticky v1: no topics, generation -1."""
 
 _SUBSCRIPTION, _ASSIGNMENT = 1, 2
-_REJOIN, _DRAINING, _LOAD, _REVOKING = 1, 2, 3, 4
+_REJOIN, _DRAINING, _LOAD = 1, 2, 3
 _FOLLOW_UP, _HEARTBEAT_INTERVAL, _LEADS, _RECALLED = 16, 17, 18, 19
 
 _COUNT = struct.Struct(">Q")
@@ -88,14 +88,11 @@ class SubscriptionMarks:
         rejoin: Counts the rejoins that this member forced. The coordinator starts no round for
             a follower that joins with unchanged bytes (KAFKA-10455).
         draining: Give this member nothing new and move away what it has: it is about to leave.
-        revoking: Some of what it owns was taken away in an earlier round, and its user has yet to
-            let it go: on_revoke takes its time. A further round does not hurry him.
         load: What partitions cost, in a unit that the group agrees on. Kept to seven digits.
     """
 
     rejoin: int = 0
     draining: bool = False
-    revoking: bool = False
     load: Mapping[TopicPartition, float] = field(default_factory=dict)
 
 
@@ -109,8 +106,9 @@ class AssignmentMarks:
         heartbeat_interval: How often to beat otherwise; None: no suggestion. To the microsecond.
         leads: In the leader's own assignment alone: the generation that it leads. Brokers tell
             nobody but the members who leads; so whoever describes the group can see it.
-        recalled: Member id -> what it was to give up only so that it joins again at once. Whoever
-            leads the next round gives it back (`kafka_coop.assignors.handover`).
+        recalled: To members of ours alone: member id -> what it was to give up only so that it
+            joins again at once. Whoever leads the next round gives it back
+            (`kafka_coop.assignors.withholding`).
     """
 
     follow_up: bool = False
@@ -182,8 +180,6 @@ def _subscription_fields(marks: SubscriptionMarks) -> dict[int, bytes]:
         fields[_REJOIN] = _COUNT.pack(marks.rejoin)
     if marks.draining:
         fields[_DRAINING] = b""
-    if marks.revoking:
-        fields[_REVOKING] = b""
     if marks.load:
         fields[_LOAD] = _encode_load(marks.load)
     return fields
@@ -193,7 +189,6 @@ def _subscription_marks(fields: Mapping[int, bytes]) -> SubscriptionMarks:
     return SubscriptionMarks(
         rejoin=_count(fields.get(_REJOIN)),
         draining=_DRAINING in fields,
-        revoking=_REVOKING in fields,
         load=_decode_load(fields.get(_LOAD, b"")),
     )
 

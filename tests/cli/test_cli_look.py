@@ -79,11 +79,8 @@ def test_members_of_one_client_id_are_told_apart() -> None:
         ("mine", b"\1\2\3\4\5", "5 bytes of a strategy unknown here: 01 02030405"),
         (
             "mine",
-            append_marks(b"x" * 40, SubscriptionMarks(draining=True, revoking=True, rejoin=2)),
-            (
-                f"40 bytes of a strategy unknown here: {'78787878 ' * 4}…; draining; "
-                "its user has yet to let go what was taken from it; rejoins 2"
-            ),
+            append_marks(b"x" * 40, SubscriptionMarks(draining=True, rejoin=2)),
+            f"40 bytes of a strategy unknown here: {'78787878 ' * 4}…; draining; rejoins 2",
         ),
         (
             "load-aware-sticky",

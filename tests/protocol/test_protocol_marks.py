@@ -36,7 +36,6 @@ subscription_marks = st.builds(
     SubscriptionMarks,
     rejoin=st.integers(0, 2**64 - 1),
     draining=st.booleans(),
-    revoking=st.booleans(),
     load=loads,
 )
 assignment_marks = st.builds(
@@ -85,7 +84,6 @@ def test_marks_upon_marks_come_off_one_by_one(
 def test_golden_bytes() -> None:
     written = append_marks(b"\0\0\0\5", SubscriptionMarks(rejoin=2, draining=True))
     assert written == trailer(b"\0\0\0\5", [(1, b"\0\0\0\0\0\0\0\2"), (2, b"")])
-    assert append_marks(b"x", SubscriptionMarks(revoking=True)) == trailer(b"x", [(4, b"")])
     interval = AssignmentMarks(follow_up=True, heartbeat_interval=timedelta(milliseconds=100))
     nothing = b"\0\0\0\0\xff\xff\xff\xff"
     fields = [(16, b""), (17, (100_000).to_bytes(8, "big"))]

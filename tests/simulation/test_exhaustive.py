@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from kafka_coop.assignors import handover
+from kafka_coop.assignors import withholding
 from kafka_coop.membership import adopting
 from kafka_coop.membership import effects as ef
 from kafka_coop.membership import events as ev
@@ -127,7 +127,9 @@ def violated() -> InvariantViolated:
 
 
 def test_assigning_before_the_owner_has_revoked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handover, "_transfers", lambda plan: np.zeros(plan.snapshot.size, np.bool_))
+    monkeypatch.setattr(
+        withholding, "_transfers", lambda plan: np.zeros(plan.snapshot.size, np.bool_)
+    )
     found = violated()
     assert found.invariant == "1"
     assert "may both deliver" in str(found)
