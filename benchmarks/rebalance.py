@@ -18,6 +18,7 @@ not measured: it warms up the broker.
     java                five of kafka-clients', with its CooperativeStickyAssignor
     mixed               ours, Java's, librdkafka's, ours, all of them cooperative-sticky; the fifth,
                         which joins and closes, is ours
+    theirs              the same without ours: Java's twice, librdkafka's twice, and Java's
     range               five of librdkafka's, eager: all partitions are given up in each round
     consumer            five of librdkafka's, by KIP-848's protocol; its sessions are the broker's
     …+drain             the same, but that ours leave by drain(): they poll on until they are
@@ -26,7 +27,7 @@ not measured: it warms up the broker.
     …+quick             the same, but that each one's heartbeat.interval.ms is 300
 
 Each has its own defaults, but for session.timeout.ms: 6000 for all. The first member starts alone,
-so that it leads the group, until it is killed: in the mixed group, too, that is one of ours. Others
+so that it leads the group, until it is killed: in a mixed group that is one of ours. Others
 are told to start by a line on their standard input, when all that they need is loaded: Python's
 modules, and Java's classes, for which each JVM has joined a group of its own before. The process of
 the one that leaves ends later, when nothing is measured.
@@ -62,13 +63,18 @@ from kafka_coop.testing.local import DEFAULT_VERSION
 PARTITIONS = 48
 RATE = 2_000
 MEMBERS = 4
-CREWS = {"mixed": ("kafka_coop", "java", "cooperative-sticky", "kafka_coop")}
+CREWS = {
+    "mixed": ("kafka_coop", "java", "cooperative-sticky", "kafka_coop"),
+    "theirs": ("java", "java", "cooperative-sticky", "cooperative-sticky"),
+}
 """Whose client each member is, of groups that are not all of one. A fifth is the first's again."""
 VARIANTS = {"drain": "drain", "watchdog": "coop.watchdog=true"}
 """What our members are started with, by what is added to a client's name."""
 OF_ALL = {"quick": "heartbeat.interval.ms=300"}
 """The same, of all members."""
-CLIENTS = "kafka_coop,kafka_coop+drain+watchdog,cooperative-sticky,java,mixed,mixed+watchdog"
+CLIENTS = (
+    "kafka_coop,kafka_coop+drain+watchdog,cooperative-sticky,java,theirs,mixed,mixed+drain+watchdog"
+)
 EVENTS = ("nothing", "join", "leave", "kill")
 HEARTBEAT = 3.0
 PAUSE = 3 * HEARTBEAT

@@ -3,8 +3,9 @@
 Of a group of ours: a partition that moves in a join or a leave has an owner again, and a record,
 within 50 ms; after a kill within 300 ms where there are watchdogs, else within the session timeout
 and 0.1 s. What stays is never silent for more than 60 ms. Of a group that is mixed: it is no worse
-than the worse of its peers' clients alone, in the same phase of heartbeats and the same run. Of
-both: no record is missing, and the group comes to rest in time.
+than its peers without ours, Java's and librdkafka's members in one group, in the same phase of
+heartbeats and the same run; where those were not measured, than the worse of the two, each in a
+group of its own. Of both: no record is missing, and the group comes to rest in time.
 
 Our own gaps are judged by their median, for half of each is where an event falls between two
 records; silences by the longest. A mixed group's, and those that it is compared with, by their
@@ -26,6 +27,7 @@ Costs = Mapping[tuple[str, str, str], Sequence[Cost]]
 
 OURS = ("kafka_coop", "close", "drain", "static")
 MIXED = "mixed"
+THEIRS = "theirs"
 PEERS = ("cooperative-sticky", "java")
 SESSION_MS = 6000.0
 WATCHED = "+watchdog"
@@ -34,6 +36,8 @@ _GAP_MS = {"join": 50.0, "leave": 50.0}
 _WATCHED_KILL_MS = 300.0
 _KILL_MS = SESSION_MS + 100.0
 _SILENCE_MS = 60.0
+_SPACING_MS = 24.0
+"""Between two records of a partition: a gap, and a silence, ends with one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,15 +100,19 @@ def _of_ours(client: str, event: str) -> Mapping[str, float]:
 
 
 def _of_peers(costs: Costs, phase: str, event: str) -> Mapping[str, float]:
-    """None where not all peers were measured."""
-    theirs = [costs.get((peer, phase, event), ()) for peer in PEERS]
+    """None where they were not measured. All times are as exact as the records are close."""
+    together = (THEIRS, phase, event) in costs
+    peers = (THEIRS,) if together else PEERS
+    theirs = [costs.get((peer, phase, event), ()) for peer in peers]
     if event == "nothing" or not all(theirs):
         return {}
     limits = {}
     for what in (_MEAN, _SILENCE):
         figures = [figure for runs in theirs if (figure := _figure(what, runs)) is not None]
         if figures:
-            limits[what] = max(figures)
+            limits[what] = max(figures) + _SPACING_MS
+    if _SILENCE in limits:
+        limits[_SILENCE] = max(limits[_SILENCE], _SILENCE_MS)
     return limits
 
 

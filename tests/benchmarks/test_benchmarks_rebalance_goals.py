@@ -54,16 +54,29 @@ def test_nothing_may_be_missing_and_a_group_must_come_to_rest(client: str) -> No
 
 def test_a_mixed_group_is_no_worse_than_the_worse_of_its_peers() -> None:
     peers = {
-        **row("cooperative-sticky", "kill", gaps=[4000.0], silences=[45.0]),
+        **row("cooperative-sticky", "kill", gaps=[4000.0], silences=[1000.0]),
         **row("java", "kill", gaps=[5000.0], silences=[30.0]),
     }
-    good = row("mixed", "kill", gaps=[4900.0], silences=[45.0])
+    good = row("mixed", "kill", gaps=[4900.0], silences=[1020.0])
     assert verdict({**peers, **good}) == 0
-    assert verdict({**peers, **row("mixed", "kill", gaps=[5001.0])}) == 1
+    assert verdict({**peers, **row("mixed", "kill", gaps=[5023.0])}) == 0, "a record's spacing"
+    assert verdict({**peers, **row("mixed", "kill", gaps=[5025.0])}) == 1
     assert verdict({**peers, **row("mixed", "kill", gaps=[100.0, 100.0, 15_000.0])}) == 1, "mean"
     assert verdict({**peers, **row("mixed", "kill", gaps=[100.0, 6000.0, 6000.0])}) == 0
-    assert verdict({**peers, **row("mixed", "kill", gaps=[9.0], silences=[46.0])}) == 1
+    assert verdict({**peers, **row("mixed", "kill", gaps=[9.0], silences=[1025.0])}) == 1
     assert verdict(good) == 0, "there is nothing to compare it with"
+
+
+def test_where_its_peers_were_in_one_group_it_is_that_which_counts() -> None:
+    """Members of two clients beat at two times, and a round waits for both."""
+    costs = {
+        **row("cooperative-sticky", "leave", gaps=[1800.0]),
+        **row("java", "leave", gaps=[1900.0]),
+        **row("theirs", "leave", gaps=[2300.0], silences=[20.0]),
+    }
+    assert verdict({**costs, **row("mixed", "leave", gaps=[2320.0], silences=[59.0])}) == 0
+    assert verdict({**costs, **row("mixed", "leave", gaps=[2330.0])}) == 1
+    assert verdict({**costs, **row("mixed", "leave", gaps=[9.0], silences=[61.0])}) == 1
 
 
 def test_the_table_leaves_out_what_went_without_saying(capsys: pytest.CaptureFixture[str]) -> None:
