@@ -9,9 +9,9 @@ closes; then the first is killed. Before each event the members' heartbeats are 
 restart together with a round) or *spread* (each member is stopped for 0.6 s times its number,
 once). From run to run the events fall elsewhere between two heartbeats of 3 s, at the same places
 for every client: each comes some whole heartbeats after the last round, and a part of one. With
-``--calm`` the group is left alone for so many more seconds before each
-event: ours beat less often when the last round was a minute ago. A first group of each client is
-not measured: it warms up the broker.
+``--calm`` the group is left alone for so many more seconds before each event: ours beat less often
+when the last round was a minute ago. A first group of each client is not measured: it warms up the
+broker.
 
     kafka_coop          five of ours
     cooperative-sticky  five of librdkafka's, by confluent-kafka
@@ -290,9 +290,8 @@ def measure(
                 group.go(MEMBERS)
             elif event == "leave":
                 group.terminate(MEMBERS)
-            elif event == "kill":
-                group.kill(0)
             if event == "kill":
+                group.kill(0)
                 time.sleep(AFTER_KILL)
             else:
                 group.settle(MEMBERS + (event == "join"), rest=PAUSE)

@@ -156,7 +156,7 @@ def lead(
     strategy = resolve(assignor) if isinstance(assignor, str) else assignor
     world = cluster if isinstance(cluster, Cluster) else Cluster(partitions=cluster)
     decoded = _decode(members, instance_ids or {})
-    snapshot = _validate_claims(strategy, world, decoded.planned, recalled or {})
+    snapshot = _validate_claims(strategy, world, decoded.planned, recalled)
     plan, error = _balance(strategy, SnapshotGroup(snapshot, decoded.loads))
     cooperative = RebalanceProtocol.COOPERATIVE in strategy.supported_protocols
     recall = strategy.name == _SHARED and not recalled
@@ -295,7 +295,10 @@ class _SplitMarks(dict[bytes | None, tuple[bytes | None, SubscriptionMarks]]):
 
 
 def _validate_claims(
-    strategy: Assignor, cluster: Cluster, group: GroupColumns, recalled: Mapping[str, Partitions]
+    strategy: Assignor,
+    cluster: Cluster,
+    group: GroupColumns,
+    recalled: Mapping[str, Partitions] | None,
 ) -> Snapshot:
     """Indexes the group and decides whose claims stand (`Snapshot.judge`)."""
     if strategy.name not in _GENERATION_IN_USER_DATA:
@@ -351,13 +354,15 @@ def _encode(
     members = granted.snapshot.members
     user_data = [granted.data_for(member) for member in members]
     if strategy.name not in _UNMARKED:
-        distinct = set(user_data)
-        to_peers = {data: append_marks(data, for_peers) for data in distinct}
-        to_ours = {data: append_marks(data, for_ours) for data in distinct}
+        said = list(zip(user_data, peers.tolist(), strict=True))
+        marked = {
+            (data, peer): append_marks(data, for_peers if peer else for_ours)
+            for data, peer in set(said)
+        }
         leads = replace(for_ours, leads=generation)
         user_data = [
-            append_marks(data, leads) if member == leader else (to_peers if peer else to_ours)[data]
-            for member, data, peer in zip(members, user_data, peers.tolist(), strict=True)
+            append_marks(data, leads) if member == leader else marked[data, peer]
+            for member, (data, peer) in zip(members, said, strict=True)
         ]
     return dict(zip(members, encode_assignments(granted.sets(), user_data), strict=True))
 

@@ -69,7 +69,7 @@ def withhold(plan: Plan, peers: Flags, *, recall: bool) -> Granted:
     waits = _transfers(plan)
     owner = np.where(waits, NOBODY, plan.owner)
     recalled = _NONE
-    if recall and waits.any():
+    if recall and peers.any() and waits.any():
         most = min(int(waits.sum()), _MOST_ENTRIES // len(plan.snapshot.members))
         recalled = _recalls(plan.snapshot, owner, _sluggish(plan.snapshot, peers), most=most)
         waits[recalled] = True
@@ -115,7 +115,7 @@ def _recalls(snapshot: Snapshot, owner: Ints, sluggish: Flags, *, most: int) -> 
     kept = owner[claims.position] == claims.member
     unmoved = sluggish.copy()
     unmoved[claims.member[~kept]] = False
-    sole = kept & (snapshot.owned.claimants[claims.position] == 1)
+    sole = kept & unmoved[claims.member] & (snapshot.owned.claimants[claims.position] == 1)
     candidate = np.full(len(snapshot.members), -1, np.int64)
     np.maximum.at(candidate, claims.member[sole], claims.position[sole])
     recalled: Counts = np.sort(candidate[unmoved])

@@ -94,6 +94,14 @@ class Group:
                 return count
         pytest.fail(f"no end after {most} rounds")
 
+    def come_to_rest(self) -> None:
+        """Everything is owned in the end, and one more round moves nothing."""
+        self.settle(most=4)
+        assert not self.unowned()
+        before = {m: s.owned for m, s in self.members.items()}
+        self.round()
+        assert {m: s.owned for m, s in self.members.items()} == before, "no change, no change"
+
     def unowned(self) -> set[tuple[str, int]]:
         """What somebody ought to have and nobody has."""
         wanted = {t for s in self.members.values() for t in s.topics}
@@ -153,11 +161,7 @@ def test_a_hundred_changes_with_zombies_end_with_one_owner_each(strategy: str, s
     for _ in range(120):
         group.round(misses=change(group, rng, names))
         if rng.random() < 0.4:
-            group.settle(most=4)
-            assert not group.unowned()
-            before = {m: s.owned for m, s in group.members.items()}
-            group.round()
-            assert {m: s.owned for m, s in group.members.items()} == before, "no change, no change"
+            group.come_to_rest()
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -175,11 +179,7 @@ def test_beside_members_of_other_clients_too(seed: int) -> None:
         if rng.random() < 0.5:
             group.outcome = None
         if rng.random() < 0.4:
-            group.settle(most=4)
-            assert not group.unowned()
-            before = {m: s.owned for m, s in group.members.items()}
-            group.round()
-            assert {m: s.owned for m, s in group.members.items()} == before, "no change, no change"
+            group.come_to_rest()
     assert recalls > 5
 
 

@@ -171,13 +171,20 @@ class Trial(Crew):
 
         They could have kept it: that is what cooperative rebalancing is about.
         """
-        held = sorted(self.tenures(), key=lambda t: (t.partition, t.start))
         return [
             again
-            for before, again in itertools.pairwise(held)
-            if before.partition == again.partition
+            for before, again in self.handovers()
             if before.member == again.member
             if again.member in names
+        ]
+
+    def handovers(self) -> list[tuple[Tenure, Tenure]]:
+        """Each tenure with the next one of its partition."""
+        held = sorted(self.tenures(), key=lambda t: (t.partition, t.start))
+        return [
+            (gone, after)
+            for gone, after in itertools.pairwise(held)
+            if gone.partition == after.partition
         ]
 
     def until_everyone_works(self) -> None:

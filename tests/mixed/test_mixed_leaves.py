@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from integration_support import in_background, members
-from mixed_support import PARTITIONS, Guest, Trial, trial, without_kafka_python
+from mixed_support import PARTITIONS, Guest, trial, without_kafka_python
 
 from kafka_coop.testing.cluster import KafkaCluster
 from kafka_coop.testing.trial.member import Client
-from kafka_coop.testing.trial.verdict import Tenure
 
 pytestmark = [
     pytest.mark.kafka,
@@ -103,18 +101,8 @@ def test_under_a_leader_of_ours_nothing_waits_for_the_others_heartbeats(
         group.close("leaves")
         group.until_shared("leads", "theirs")
         group.end_soundly()
-        idle = [after.start - gone.end for gone, after in handed_over(group, since=before)]
+        idle = [after.start - gone.end for gone, after in group.handovers() if gone.end > before]
         assert len(idle) == PARTITIONS // 3 + 1, "the leaver's, and the one that was recalled"
         assert timedelta(microseconds=max(idle) / 1000) < BEATS - BUSY
         back = [t for t in group.stopped_in_vain("leads", "theirs") if t.start > before]
         assert [t.member for t in back] == ["theirs"], "and it got that back"
-
-
-def handed_over(group: Trial, since: int) -> list[tuple[Tenure, Tenure]]:
-    """Each tenure that ended since then, with the next of its partition."""
-    held = sorted(group.tenures(), key=lambda t: (t.partition, t.start))
-    return [
-        (gone, after)
-        for gone, after in pairwise(held)
-        if gone.partition == after.partition and gone.end > since
-    ]
