@@ -162,7 +162,7 @@ def lead(
     recall = strategy.name == _SHARED and not recalled
     granted = withhold(plan, decoded.peers, recall=recall) if cooperative else everything(plan)
     back = _by_owner(plan, granted.recalled)
-    interval = suggested_heartbeat_interval(len(members), peers=bool(decoded.peers.any()))
+    interval = None if decoded.peers.any() else suggested_heartbeat_interval(len(members))
     marks = AssignmentMarks(follow_up=granted.follow_up, heartbeat_interval=interval)
     return LeaderOutcome(
         assignments=_encode(
@@ -195,12 +195,11 @@ def is_brief(assignor: Assignor, cluster: Cluster, members: Mapping[str, bytes])
     return is_built_in(assignor) and len(members) + sum(cluster.partitions.values()) <= _BRIEF
 
 
-def suggested_heartbeat_interval(members: int, *, peers: bool = False) -> timedelta:
+def suggested_heartbeat_interval(members: int) -> timedelta:
     """How often each member should beat, so that the whole group stays within a budget.
 
-    Beside peers, members of other clients, as often as they do: every round waits for whoever
-    hears of it last, and that is one of them. All that a fresh heartbeat does there is to let the
-    coordinator miss a member that died later than it would miss one of theirs.
+    Of a group that is all ours. Beside members of other clients nothing is suggested: ours then
+    beat as often as they do (`kafka_coop.membership.pulse.DEFAULT_INTERVAL`).
 
     Returns:
         A hundred beats a second for the group: 100 ms for ten members, 3 s for three hundred
@@ -210,8 +209,6 @@ def suggested_heartbeat_interval(members: int, *, peers: bool = False) -> timede
         rebalance, and takes over what a member that left has left behind. A beat costs half a
         millisecond of CPU. Who is alone has nothing to take over.
     """
-    if peers:
-        return _LONGEST_INTERVAL
     if members <= 1:
         return _ALONE
     share = min(1.0, members / _SMALL_GROUP)

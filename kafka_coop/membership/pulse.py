@@ -52,7 +52,9 @@ from kafka_coop.protocol.messages import Heartbeat, Node
 from kafka_coop.types import GroupMetadata
 
 DEFAULT_INTERVAL = timedelta(seconds=3)
-"""Where neither the user nor the leader (another client's, say) gave an interval."""
+"""Where neither the user nor the leader gave an interval: beside members of other clients, whose
+default it is. Who beat more often would be missed later than they, once it died (the session begins
+anew with each beat), and would hear of a round no sooner than the last of them."""
 
 IDLE_AFTER = 10.0
 SETTLED_AFTER = 60.0
@@ -129,7 +131,7 @@ class Pulse:
         if self._settings.heartbeat_interval is not None or not (self._idle() or self._settled()):
             return self._pace
         third = self._settings.session_timeout.total_seconds() / 3
-        return min(max(self._pace, CALM_INTERVAL), third)
+        return max(self._pace, min(CALM_INTERVAL, third))
 
     @property
     def news_every(self) -> float:
@@ -206,11 +208,18 @@ class Pulse:
         return self._renew_lease() if was else ()
 
     def suggest(self, interval: timedelta | None) -> None:
-        """What the leader's assignment says of the pace; None where it says nothing."""
+        """What the leader's assignment says of the pace; None where it says nothing.
+
+        Java's advice, a third of the session timeout, is a bound on what a leader may suggest. Its
+        own default isn't bound by it; one beat that is lost has to leave time for another.
+        """
         s = self._settings
-        chosen = s.heartbeat_interval or interval or DEFAULT_INTERVAL
-        # Java's advice, a third of the session timeout, is a bound on what peers may suggest.
-        self._pace = min(chosen, s.session_timeout / 3).total_seconds()
+        own = s.heartbeat_interval
+        if own is None and interval is not None:
+            chosen = min(interval, s.session_timeout / 3)
+        else:
+            chosen = min(own or DEFAULT_INTERVAL, s.session_timeout / 2)
+        self._pace = chosen.total_seconds()
 
     def delivered(self, at: float | None) -> None:
         """When the user was last given a record; None: it is not known."""

@@ -383,11 +383,11 @@ def test_the_group_beats_a_hundred_times_a_second_and_a_small_one_more_often(
     assert suggested_heartbeat_interval(members) == timedelta(milliseconds=milliseconds)
 
 
-def test_beside_a_member_of_another_client_all_beat_as_often_as_it_does() -> None:
+def test_beside_a_member_of_another_client_no_pace_is_suggested() -> None:
     members = {"a": member("t", user_data=OURS), "b": member("t"), "c": member("t", user_data=OURS)}
     for data in lead("range", {"t": 3}, members).assignments.values():
         _, marks = split_marks(decode_assignment(data).user_data)
-        assert marks == AssignmentMarks(heartbeat_interval=timedelta(seconds=3))
+        assert marks == AssignmentMarks()
 
 
 def test_partitions_may_be_given_by_count_or_as_a_cluster() -> None:

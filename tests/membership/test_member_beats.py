@@ -132,6 +132,34 @@ def test_an_interval_that_the_user_set_holds() -> None:
     assert pulse.interval == pytest.approx(0.02)
 
 
+@pytest.mark.parametrize(
+    ("session", "suggested", "own", "paces"),
+    [
+        (45.0, 1.0, None, 1.0),
+        (6.0, 2.5, None, 2.0),
+        (45.0, None, None, 3.0),
+        (6.0, None, None, 3.0),
+        (4.0, None, None, 2.0),
+        (6.0, 0.02, 3.0, 3.0),
+        (6.0, 0.02, 5.9, 3.0),
+    ],
+)
+def test_beside_other_clients_a_member_beats_as_often_as_they_do_by_default(
+    session: float, suggested: float | None, own: float | None, paces: float
+) -> None:
+    """A suggestion leaves a session time for three beats, all else for two."""
+    given = None if own is None else timedelta(seconds=own)
+    short = settings(heartbeat_interval=given, session_timeout=timedelta(seconds=session))
+    pulse = Pulse(short, count(1).__next__)
+    pulse.suggest(None if suggested is None else timedelta(seconds=suggested))
+    pulse.start(ME, SYNCED, joining_since=SYNCED, join_sent_at=SYNCED)
+    pulse.synced(SYNCED, SYNCED)
+    pulse.delivered(SYNCED)
+    assert beats(pulse, SYNCED + 100 * paces) == pytest.approx(
+        [SYNCED + paces * i for i in range(1, 101)]
+    ), "nor does it matter whether there are records, or rounds"
+
+
 def test_a_follow_up_round_is_asked_for_at_once_not_in_step() -> None:
     pulse = member(0.1, began=SYNCED - 0.01)
     pulse.announce(SYNCED)
