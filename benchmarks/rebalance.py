@@ -5,10 +5,12 @@
 
 A real Kafka on loopback, 48 partitions at 2,000 records/s in all (24 ms between two records of a
 partition), four members, each a process. For a while nothing happens; then a fifth joins, then
-closes; then the first is killed. Before each event the members' heartbeats are *in phase* (they
-restart together with a round) or *spread* (each member is stopped for 0.6 s times its number,
-once). From run to run the events fall elsewhere between two heartbeats of 3 s, at the same places
-for every client: each comes some whole heartbeats after the last round, and a part of one. With
+closes; then the first is killed. Before each event all members beat *in phase*, 20 ms after one
+another, or *spread*, 0.6 s after one another: each is stopped for a little more than its heartbeat
+interval, so that a heartbeat is due, and goes on when it is to be sent. *As left*, they beat when
+the last round has left them to, which is elsewhere for each client: where a round takes long, all
+beat at its end. From run to run the events fall elsewhere between two heartbeats of 3 s, at the
+same places for every client: after the first member's heartbeat or, as left, the last round. With
 ``--calm`` the group is left alone for so many more seconds before each event: ours beat less often
 when the last round was a minute ago. A first group of each client is not measured: it warms up the
 broker.
@@ -41,6 +43,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import operator
 import signal
 import subprocess
 import sys
@@ -77,8 +80,14 @@ CLIENTS = (
 )
 EVENTS = ("nothing", "join", "leave", "kill")
 HEARTBEAT = 3.0
-PAUSE = 3 * HEARTBEAT
-"""Seconds from the end of what an event has brought about to the next one, or a little more."""
+PHASES = {"in phase": 0.02, "spread": 0.6, "as left": None}
+"""Seconds from one member's heartbeat to the next one's. Were it none at all, the first one's
+session would end, once it is killed, in the same millisecond as the others send a heartbeat, and
+which comes first, a difference of three seconds, would be a matter of chance."""
+STOPPED = HEARTBEAT + 0.2
+"""Seconds for which a process is stopped that is to beat at once when it goes on."""
+PAUSE = 2 * HEARTBEAT
+"""Seconds from the end of what an event has brought about to that of its window."""
 AFTER_KILL = 12.0
 PATIENCE = 120.0
 """Seconds that a group may take to settle."""
@@ -232,14 +241,31 @@ class Group:
         logs = {number: self._log(number) for number in range(len(self.processes))}
         return History.read({n: log for n, log in logs.items() if log.exists()}, self._killed)
 
-    def spread(self) -> None:
-        """Puts the heartbeats out of phase: a stopped process beats that much later."""
-        for number, process in enumerate(self.processes):
-            if process.poll() is None and number and number not in self._waiting:
-                process.send_signal(signal.SIGSTOP)
-                time.sleep(0.6 * number % 3)
-                process.send_signal(signal.SIGCONT)
-        time.sleep(1.0)
+    def beat(self, apart: float) -> float:
+        """Has the members beat in the order of their numbers, and each one's interval thereafter.
+
+        Args:
+            apart: Seconds from one member's heartbeat to the next one's.
+
+        Returns:
+            When the first one beats, by `time.monotonic`. The last has by the time this returns.
+        """
+        first = time.monotonic() + STOPPED
+        running = [
+            process
+            for number, process in enumerate(self.processes)
+            if process.poll() is None and number not in self._waiting
+        ]
+        due = [first + apart * place for place in range(len(running))]
+        signals = [
+            (at + offset, process, sent)
+            for at, process in zip(due, running, strict=True)
+            for offset, sent in ((-STOPPED, signal.SIGSTOP), (0.0, signal.SIGCONT))
+        ]
+        for at, process, sent in sorted(signals, key=operator.itemgetter(0)):
+            time.sleep(max(0.0, at - time.monotonic()))
+            process.send_signal(sent)
+        return first
 
     def stop(self) -> None:
         for process in self.processes:
@@ -263,7 +289,7 @@ def measure(
     topic: str,
     folder: Path,
     *,
-    spread: bool,
+    apart: float | None,
     calm: float,
     later: float,
 ) -> list[Cost]:
@@ -271,9 +297,10 @@ def measure(
 
     Args:
         client, bootstrap, topic, folder: As `Group` has them.
-        spread: Whether the members' heartbeats are.
+        apart: As `Group.beat` has it; None: the members beat when they do.
         calm: Seconds for which the group is left alone before each event.
-        later: Seconds by which each event comes later after the last round, beside `PAUSE`.
+        later: Seconds by which each event comes later than some whole heartbeats after the first
+            member's heartbeat, or after the last round.
     """
     group = Group(client, bootstrap, topic, folder)
     windows: list[tuple[float, float]] = []
@@ -282,9 +309,8 @@ def measure(
         group.start(wait=True, stay=True)
         group.settle(MEMBERS, waiting=1)
         for event in EVENTS:
-            if spread:
-                group.spread()
             time.sleep(calm)
+            wait_for_moment(group, apart, later)
             began = time.time()
             if event == "join":
                 group.go(MEMBERS)
@@ -295,12 +321,20 @@ def measure(
                 time.sleep(AFTER_KILL)
             else:
                 group.settle(MEMBERS + (event == "join"), rest=PAUSE)
-                time.sleep(later)
             windows.append((began, time.time()))
     finally:
         group.stop()
     history = group.history()
     return [history.cost(start, end) for start, end in windows]
+
+
+def wait_for_moment(group: Group, apart: float | None, later: float) -> None:
+    """Returns when an event is due, of a group that is at rest, as `measure` says."""
+    if apart is None:
+        time.sleep(later)
+    else:
+        first = group.beat(apart)
+        time.sleep(max(0.0, first + HEARTBEAT + later - time.monotonic()))
 
 
 def warm_up(client: str, bootstrap: str, topic: str, folder: Path) -> None:
@@ -317,7 +351,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--clients", default=CLIENTS)
-    parser.add_argument("--phases", default="in phase,spread")
+    parser.add_argument("--phases", default="in phase,spread", help=f"of {', '.join(PHASES)}")
     parser.add_argument("--kafka", default=DEFAULT_VERSION, help="the broker's version")
     parser.add_argument("--calm", type=float, default=0.0, help="seconds before each event")
     options = parser.parse_args()
@@ -336,9 +370,9 @@ def main() -> int:
                         kafka.bootstrap_servers,
                         "load",
                         Path(folder),
-                        spread=phase == "spread",
+                        apart=PHASES[phase],
                         calm=options.calm,
-                        later=HEARTBEAT * run / options.runs,
+                        later=HEARTBEAT * (run + 0.5) / options.runs,
                     )
                     for event, cost in zip(EVENTS, measured, strict=True):
                         costs[client, phase, event].append(cost)

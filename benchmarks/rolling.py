@@ -6,7 +6,8 @@
 A real Kafka on loopback and a steady load, as in `benchmarks.rebalance`; four members, each a
 process. A member gets SIGTERM; when its process has ended, its successor starts, which is the same
 client's (all that it needs is loaded: what is measured is the group, not Python or a JVM). The
-heartbeats are *in phase*, as the restart before has left them, or *spread* before each restart.
+heartbeats are *in phase*, *spread* or *as left* before each restart, as there; the restarts fall at
+four places between two heartbeats.
 
     close               ours, close()
     drain               ours, drain() and polls until it is drained, then close()
@@ -30,7 +31,15 @@ from collections import defaultdict
 from pathlib import Path
 
 from benchmarks.broker import broker
-from benchmarks.rebalance import MEMBERS, PARTITIONS, Group, Load
+from benchmarks.rebalance import (
+    HEARTBEAT,
+    MEMBERS,
+    PARTITIONS,
+    PHASES,
+    Group,
+    Load,
+    wait_for_moment,
+)
 from benchmarks.rebalance_cost import Cost, report
 from benchmarks.rebalance_goals import verdict
 from kafka_coop.testing.local import DEFAULT_VERSION
@@ -39,7 +48,9 @@ WINDOW = 10.0
 """Seconds from one restart to the next: theirs take up to three heartbeats' time."""
 
 
-def measure(way: str, bootstrap: str, topic: str, folder: Path, *, spread: bool) -> list[Cost]:
+def measure(
+    way: str, bootstrap: str, topic: str, folder: Path, *, apart: float | None
+) -> list[Cost]:
     ours = way in ("close", "drain", "static")
     group = Group("kafka_coop" if ours else way, bootstrap, topic, folder)
     windows: list[tuple[float, float]] = []
@@ -53,8 +64,7 @@ def measure(way: str, bootstrap: str, topic: str, folder: Path, *, spread: bool)
             group.start(*options(place), wait=True)
         group.settle(MEMBERS, waiting=MEMBERS)
         for place in range(MEMBERS):
-            if spread:
-                group.spread()
+            wait_for_moment(group, apart, HEARTBEAT * (place + 0.5) / MEMBERS)
             began = time.time()
             group.terminate(place)
             group.processes[place].wait(30)
@@ -72,7 +82,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--kafka", default=DEFAULT_VERSION, help="the broker's version")
     parser.add_argument("--ways", default="close,drain,static,cooperative-sticky,java,mixed")
-    parser.add_argument("--phases", default="in phase,spread")
+    parser.add_argument("--phases", default="in phase,spread", help=f"of {', '.join(PHASES)}")
     options = parser.parse_args()
     costs: dict[tuple[str, str, str], list[Cost]] = defaultdict(list)
     with broker(options.kafka) as kafka, tempfile.TemporaryDirectory() as folder:
@@ -82,7 +92,7 @@ def main() -> int:
         for _ in range(options.runs):
             for phase, way in itertools.product(options.phases.split(","), options.ways.split(",")):
                 costs[way, phase, "restart"] += measure(
-                    way, kafka.bootstrap_servers, "load", Path(folder), spread=phase == "spread"
+                    way, kafka.bootstrap_servers, "load", Path(folder), apart=PHASES[phase]
                 )
         load.stop()
     report(costs)

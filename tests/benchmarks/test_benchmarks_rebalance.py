@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 import benchmarks.rebalance
-from benchmarks.rebalance import PARTITIONS, Group, Load
+from benchmarks.rebalance import HEARTBEAT, PARTITIONS, STOPPED, Group, Load
 from benchmarks.settled import MemberLog, settled
 from kafka_coop.testing.cluster import KafkaCluster, wait_until
 
@@ -81,6 +82,44 @@ def test_a_group_that_does_not_settle_says_who_owns_what(
             process.communicate(b"\n")
     with pytest.raises(RuntimeError, match=r"members \[0, 1\] have ended"):
         group.settle(1, waiting=1)
+
+
+class Process:
+    """Notes when it is stopped and continued."""
+
+    def __init__(self, now: Callable[[], float], ended: int | None = None) -> None:
+        self.sent: list[tuple[float, int]] = []
+        self._now = now
+        self._ended = ended
+
+    def poll(self) -> int | None:
+        return self._ended
+
+    def send_signal(self, sent: int) -> None:
+        self.sent.append((self._now(), sent))
+
+
+@pytest.mark.parametrize("apart", [0.02, 0.6])
+def test_members_are_stopped_so_that_they_beat_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: float
+) -> None:
+    elapsed = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: elapsed[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: elapsed.append(elapsed.pop() + seconds))
+    clock = time.monotonic
+    running = [Process(clock) for _ in range(4)]
+    ended, waiting = Process(clock, ended=-9), Process(clock)
+    group = Group("kafka_coop", "nowhere:1", "t", tmp_path)
+    group.processes = [ended, *running, waiting]  # type: ignore[list-item]  # what is asked of them
+    group._waiting = {5}
+    first = group.beat(apart)
+    for place, process in enumerate(running):
+        at = first + apart * place
+        assert [sent for _, sent in process.sent] == [signal.SIGSTOP, signal.SIGCONT]
+        assert [when for when, _ in process.sent] == pytest.approx([at - STOPPED, at])
+    assert not ended.sent
+    assert not waiting.sent
+    assert STOPPED > HEARTBEAT, "so that a heartbeat is due"
 
 
 @pytest.fixture
