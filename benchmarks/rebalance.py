@@ -88,6 +88,12 @@ STOPPED = HEARTBEAT + 0.2
 """Seconds for which a process is stopped that is to beat at once when it goes on."""
 PAUSE = 2 * HEARTBEAT
 """Seconds from the end of what an event has brought about to that of its window."""
+BEATS_BEFORE = {"kill": 4}
+"""How many heartbeats there are between the first member's, which is on time, and the interval in
+which an event falls; one, where nothing is said. A commit begins a session anew, too, and whether
+one comes between the last heartbeat and the kill would be a matter of chance. Auto-commits come
+every 5 s, one that was due in a stopped process as soon as it goes on: 0 to 1.8 s after that
+heartbeat, and 5 s later, 10, 15. None of them is between 12 s and 15."""
 AFTER_KILL = 12.0
 PATIENCE = 120.0
 """Seconds that a group may take to settle."""
@@ -300,7 +306,7 @@ def measure(
         apart: As `Group.beat` has it; None: the members beat when they do.
         calm: Seconds for which the group is left alone before each event.
         later: Seconds by which each event comes later than some whole heartbeats after the first
-            member's heartbeat, or after the last round.
+            member's heartbeat, or after the last round; less than one.
     """
     group = Group(client, bootstrap, topic, folder)
     windows: list[tuple[float, float]] = []
@@ -310,7 +316,7 @@ def measure(
         group.settle(MEMBERS, waiting=1)
         for event in EVENTS:
             time.sleep(calm)
-            wait_for_moment(group, apart, later)
+            wait_for_moment(group, apart, HEARTBEAT * BEATS_BEFORE.get(event, 1) + later)
             began = time.time()
             if event == "join":
                 group.go(MEMBERS)
@@ -329,12 +335,9 @@ def measure(
 
 
 def wait_for_moment(group: Group, apart: float | None, later: float) -> None:
-    """Returns when an event is due, of a group that is at rest, as `measure` says."""
-    if apart is None:
-        time.sleep(later)
-    else:
-        first = group.beat(apart)
-        time.sleep(max(0.0, first + HEARTBEAT + later - time.monotonic()))
+    """Returns ``later`` seconds after the first member's heartbeat, or now, in a group at rest."""
+    first = time.monotonic() if apart is None else group.beat(apart)
+    time.sleep(max(0.0, first + later - time.monotonic()))
 
 
 def warm_up(client: str, bootstrap: str, topic: str, folder: Path) -> None:

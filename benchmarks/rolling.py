@@ -64,7 +64,7 @@ def measure(
             group.start(*options(place), wait=True)
         group.settle(MEMBERS, waiting=MEMBERS)
         for place in range(MEMBERS):
-            wait_for_moment(group, apart, HEARTBEAT * (place + 0.5) / MEMBERS)
+            wait_for_moment(group, apart, HEARTBEAT * (1 + (place + 0.5) / MEMBERS))
             began = time.time()
             group.terminate(place)
             group.processes[place].wait(30)
