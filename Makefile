@@ -1,6 +1,7 @@
 # Needs make and Python 3.11+; everything else comes from package registries.
 #   make demo    a living group on real data, under two minutes
-#   make test    everything that CI runs
+#   make test    lint, types, layers, and all tests but the slow ones; CI runs versions, three,
+#                containers and a part of spark-versions, too
 #   make slow    the tests that CI leaves out for their length (docs/BROKERS.md names them)
 #   make bench   the figures of docs/BENCHMARKS.md
 #   make soak    SEEDS random schedules of a simulated group (a million: hours)

@@ -60,8 +60,7 @@ def _group(values: Values) -> None:
     if values.given(beat) and values.integer(beat) >= values.integer(session):
         raise ConfigurationError(
             beat,
-            f"{values.shown(beat)} must be less than {values.shown(session)}: "
-            "a third of it at most",
+            f"{values.shown(beat)} must be less than {values.shown(session)}: half of it at most",
         )
 
 

@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 from kafka_coop.assignors import known_names, resolve
 from kafka_coop.errors import AssignorFailedError, ConfigurationError
 from kafka_coop.leader import LeaderOutcome, lead, run_assignor, suggested_heartbeat_interval
+from kafka_coop.membership.interest import Interest, subscription_bytes
 from kafka_coop.protocol.assignment import decode_assignment
 from kafka_coop.protocol.marks import AssignmentMarks, SubscriptionMarks, append_marks, split_marks
 from kafka_coop.protocol.subscription import encode_subscription
 from kafka_coop.types import (
+    NO_GENERATION,
+    NO_PARTITIONS,
     Assignment,
     Assignor,
     Cluster,
@@ -381,6 +384,32 @@ def test_the_group_beats_a_hundred_times_a_second_and_a_small_one_more_often(
     members: int, milliseconds: int
 ) -> None:
     assert suggested_heartbeat_interval(members) == timedelta(milliseconds=milliseconds)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "pace"),
+    [
+        ("range", timedelta(milliseconds=20)),
+        ("roundrobin", timedelta(milliseconds=20)),
+        ("cooperative-sticky", timedelta(milliseconds=20)),
+        ("sticky", None),
+    ],
+)
+def test_a_group_of_ours_is_told_its_pace_unless_its_strategy_allows_no_marks(
+    strategy: str, pace: timedelta | None
+) -> None:
+    """By what members really send, none of which has forced a rejoin."""
+    sent = subscription_bytes(
+        resolve(strategy),
+        interest=Interest(topics=("t",)),
+        owned=NO_PARTITIONS,
+        applied=NO_GENERATION,
+        rack=None,
+        rejoins=0,
+    )
+    for data in lead(strategy, {"t": 3}, dict.fromkeys("abc", sent)).assignments.values():
+        _, marks = split_marks(decode_assignment(data).user_data)
+        assert marks == (AssignmentMarks(heartbeat_interval=pace) if pace else None)
 
 
 def test_beside_a_member_of_another_client_no_pace_is_suggested() -> None:
