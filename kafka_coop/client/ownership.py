@@ -52,7 +52,8 @@ class Ownership:
         self._fetcher = fetcher
         self._metrics = metrics
         self._awaiting: dict[TopicPartition, Generation] = {}
-        self._found: dict[TopicPartition, _Start] = {}
+        self._found: dict[TopicPartition, _Start | _Refusal] = {}
+        self._refused: dict[TopicPartition, Generation] = {}
         self._by_hand = NO_PARTITIONS
         self._pausing = NO_PARTITIONS
 
@@ -78,6 +79,7 @@ class Ownership:
             for partition in partitions:
                 self._awaiting.pop(partition, None)
                 self._found.pop(partition, None)
+                self._refused.pop(partition, None)
             kept = [m for m in self.errors if partition_of(m) not in partitions]
             self.errors = deque(kept)
             self._metrics.assignment(self.owned, time.monotonic())
@@ -114,8 +116,8 @@ class Ownership:
 
     @property
     def settled(self) -> bool:
-        """Whether every owned partition is being fetched."""
-        return not self._awaiting
+        """Whether every owned partition is being fetched, or the user was told why not."""
+        return self._awaiting.items() <= self._refused.items()
 
     def seek(self, of: TopicPartition, to: OffsetAndMetadata) -> None:
         """Goes on from there, or starts there, where fetching has not begun."""
@@ -135,37 +137,46 @@ class Ownership:
             self.begin_fetching()
 
     def take_starts(self, answer: StartsFound) -> None:
-        """What the membership has found out."""
+        """What the membership has found out.
+
+        In a round that also takes, it may come before `own`: that waits for on_revoke.
+        """
+        generation = answer.generation
         with self.lock:
-            for starts, committed in ((answer.committed, True), (answer.reset, False)):
-                for partition, start in starts.items():
-                    if self._is_news(partition, answer.generation):
-                        self._found[partition] = _Start(
-                            answer.generation, start, committed=committed
-                        )
+            for partition, start in answer.committed.items():
+                self._learn(partition, _Start(generation, start, committed=True))
+            for partition, start in answer.reset.items():
+                self._learn(partition, _Start(generation, start))
             for partition in answer.without:
-                self._report(partition, answer.generation, LOCAL_AUTO_OFFSET_RESET, _NO_OFFSET_TEXT)
+                refusal = _Refusal(generation, LOCAL_AUTO_OFFSET_RESET, _NO_OFFSET_TEXT)
+                self._learn(partition, refusal)
             for partition, error in answer.failed.items():
                 text = f"where to start can't be found: {error.name.upper()}"
-                self._report(partition, answer.generation, int(error), text)
+                self._learn(partition, _Refusal(generation, int(error), text))
             self.begin_fetching()
 
     def begin_fetching(self) -> None:
-        """Starts what is ready to start; not while on_assign may still override it."""
+        """Starts what is ready to start, and tells of what can't be started.
+
+        Not while on_assign may still override it.
+        """
         if self.starts_may_change:
             return
         with self.lock:
-            ready = {
-                partition: self._found[partition]
-                for partition, generation in self._awaiting.items()
-                if partition in self._found and self._found[partition].generation == generation
+            due = {
+                partition: found
+                for partition, found in self._found.items()
+                if self._awaiting.get(partition) == found.generation
             }
+            self._report({p: f for p, f in due.items() if isinstance(f, _Refusal)})
+            ready = {p: f for p, f in due.items() if isinstance(f, _Start)}
             if ready:
                 self._fetch(ready)
 
     def _fetch(self, ready: Mapping[TopicPartition, _Start]) -> None:
         for partition in ready:
             del self._awaiting[partition], self._found[partition]
+            self._refused.pop(partition, None)
         # Where nothing is committed yet, the start itself is worth committing: were the
         # partition to move on before its first record, auto.offset.reset would be asked again.
         self.ledger.started({p: s.at for p, s in ready.items() if s.committed})
@@ -175,25 +186,29 @@ class Ownership:
             self._fetcher.pause(pausing)
             self._pausing -= pausing
 
-    def _is_news(self, partition: TopicPartition, generation: Generation) -> bool:
-        """Whether an answer for ``generation`` counts.
+    def _learn(self, partition: TopicPartition, found: _Start | _Refusal) -> None:
+        """Keeps an answer if it counts.
 
-        Not where there is one for the same (the user's word comes first), or for the ownership
-        that waits. Numbers don't tell which is later: a group that was gone begins anew.
+        It does not where there is one for the same generation (the user's word comes first), or
+        for the ownership that waits. Numbers don't tell which is later: a group that was gone
+        begins anew. A refusal gives way to whatever is learned later of its generation.
         """
         known = self._found.get(partition)
-        return known is None or known.generation not in (
-            generation,
-            self._awaiting.get(partition),
-        )
+        if known is None or (
+            isinstance(known, _Refusal)
+            if known.generation == found.generation
+            else known.generation != self._awaiting.get(partition)
+        ):
+            self._found[partition] = found
 
     # --- errors -----------------------------------------------------------------------------
 
-    def _report(
-        self, partition: TopicPartition, generation: Generation, code: int, text: str
-    ) -> None:
-        if self._awaiting.get(partition) == generation:
-            self.errors.append(error_message(partition, code, text))
+    def _report(self, refusals: Mapping[TopicPartition, _Refusal]) -> None:
+        """Tells the user, who alone can say where to start now: nobody asks again."""
+        for partition, refusal in refusals.items():
+            self.errors.append(error_message(partition, refusal.code, refusal.text))
+            self._refused[partition] = refusal.generation
+            del self._found[partition]
 
     def report_topics(self, errors: Mapping[str, int]) -> None:
         """Subscribed topics that can't be had."""
@@ -209,3 +224,12 @@ class _Start:
     generation: Generation
     at: OffsetAndMetadata
     committed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """Why a partition that was owned in ``generation`` can't be started."""
+
+    generation: Generation
+    code: int
+    text: str

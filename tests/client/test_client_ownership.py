@@ -1,0 +1,137 @@
+"""What is owned is fetched, or the user is told why not, in whatever order things come."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import KafkaError
+
+from kafka_coop.backend.mailbox import StartsFound
+from kafka_coop.client.ownership import Ownership
+from kafka_coop.membership.failures import LOCAL_AUTO_OFFSET_RESET
+from kafka_coop.metrics.member import MemberMetrics
+from kafka_coop.protocol.error_codes import ErrorCode
+from kafka_coop.protocol.messages import OffsetAndMetadata
+from kafka_coop.turns import TurnLock
+from kafka_coop.types import NO_PARTITIONS, Generation, Partitions, TopicPartition
+
+Y0 = TopicPartition("y", 0)
+ONE = Partitions.of([Y0])
+AT_5 = OffsetAndMetadata(offset=5)
+EARLIER, NOW = Generation(4), Generation(5)
+DENIED = ErrorCode.topic_authorization_failed
+
+
+class Fetched:
+    """A fetcher that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.starts: dict[TopicPartition, OffsetAndMetadata] = {}
+
+    def assignment(self) -> Partitions:
+        return Partitions.of(self.starts)
+
+    def add(self, starts: dict[TopicPartition, OffsetAndMetadata]) -> None:
+        self.starts |= starts
+
+    def remove(self, partitions: Partitions) -> None:
+        for of in partitions:
+            del self.starts[of]
+
+
+@pytest.fixture
+def fetched() -> Fetched:
+    return Fetched()
+
+
+@pytest.fixture
+def ownership(fetched: Fetched) -> Ownership:
+    metrics = cast(MemberMetrics, SimpleNamespace(assignment=lambda *_: None))
+    return Ownership(cast(Any, fetched), metrics, TurnLock())
+
+
+def refused(how: str, generation: Generation) -> StartsFound:
+    if how == "without":
+        return StartsFound(generation=generation, without=(Y0,))
+    return StartsFound(generation=generation, failed={Y0: DENIED})
+
+
+def codes(ownership: Ownership) -> list[int]:
+    errors = [message.error() for message in ownership.errors]
+    return [error.code() for error in errors if isinstance(error, KafkaError)]
+
+
+def gain(ownership: Ownership, starts: dict[TopicPartition, OffsetAndMetadata]) -> None:
+    """Own and on_assign, which may say where to start."""
+    ownership.own(ONE, NOW)
+    ownership.starts_may_change = True
+    ownership.override_starts(starts)
+    ownership.starts_may_change = False
+    ownership.begin_fetching()
+
+
+class TestRefusedStarts:
+    """In a round that also takes, they are known before on_revoke has returned and Own comes."""
+
+    @pytest.mark.parametrize(
+        ("how", "code"), [("without", LOCAL_AUTO_OFFSET_RESET), ("failed", int(DENIED))]
+    )
+    @pytest.mark.parametrize("own_first", [True, False])
+    def test_are_told_once_whether_they_come_before_ownership_or_after(
+        self, ownership: Ownership, how: str, code: int, own_first: bool
+    ) -> None:
+        if own_first:
+            gain(ownership, {})
+        ownership.take_starts(refused(how, NOW))
+        if not own_first:
+            assert not ownership.errors, "not the user's yet"
+            gain(ownership, {})
+        ownership.begin_fetching()
+        assert codes(ownership) == [code]
+        assert ownership.settled, "nothing is to come for which polls would have to be short"
+
+    @pytest.mark.parametrize("how", ["without", "failed"])
+    def test_of_an_earlier_generation_are_not_told(self, ownership: Ownership, how: str) -> None:
+        ownership.take_starts(refused(how, EARLIER))
+        gain(ownership, {})
+        assert not ownership.errors
+        assert not ownership.settled
+        ownership.take_starts(refused(how, EARLIER))
+        assert not ownership.errors
+
+    def test_of_an_earlier_ownership_keep_nothing_from_being_waited_for(
+        self, ownership: Ownership, fetched: Fetched
+    ) -> None:
+        ownership.own(ONE, EARLIER)
+        ownership.take_starts(refused("without", EARLIER))
+        ownership.release(ONE)
+        assert not ownership.errors
+        gain(ownership, {})
+        assert not ownership.settled
+        ownership.take_starts(StartsFound(generation=NOW, committed={Y0: AT_5}))
+        assert fetched.starts == {Y0: AT_5}
+
+    def test_are_not_told_where_on_assign_says_where_to_start(
+        self, ownership: Ownership, fetched: Fetched
+    ) -> None:
+        ownership.take_starts(refused("without", NOW))
+        gain(ownership, {Y0: AT_5})
+        assert not ownership.errors
+        assert fetched.starts == {Y0: AT_5}
+
+    def test_give_way_to_a_start_found_later(self, ownership: Ownership, fetched: Fetched) -> None:
+        ownership.take_starts(refused("failed", NOW))
+        ownership.take_starts(StartsFound(generation=NOW, committed={Y0: AT_5}))
+        gain(ownership, {})
+        assert not ownership.errors
+        assert fetched.starts == {Y0: AT_5}
+
+    def test_can_be_made_good_by_a_seek(self, ownership: Ownership, fetched: Fetched) -> None:
+        ownership.take_starts(refused("without", NOW))
+        gain(ownership, {})
+        assert fetched.assignment() == NO_PARTITIONS
+        ownership.seek(Y0, AT_5)
+        assert fetched.starts == {Y0: AT_5}
+        assert ownership.settled
