@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any, assert_never
 
 from kafka_coop.backend.interface import Backend
@@ -80,7 +81,9 @@ class Handover:
                 case Step():
                     self._carry_out(item)
                 case StartsFound():
-                    self._ownership.take_starts(item)
+                    # It won't come again, and polls try on with what was learned of it.
+                    if struck := _tried(partial(self._ownership.take_starts, item), _TRIES):
+                        raise struck
                 case TopicErrors(errors=errors):
                     self._ownership.report_topics(errors)
                 case _:
@@ -89,24 +92,25 @@ class Handover:
     def _carry_out(self, step: Step) -> None:
         """Whatever a callback raises, the step is carried out whole, and reported.
 
-        Were it left half-way, a partition would stay owned that the group believes revoked.
+        Were it left half-way, a partition would stay owned that the group believes revoked. The
+        end of ownership and its beginning are tried again where a Ctrl-C has struck in them: who
+        is told that a partition was let go of gives it to another, and both would deliver it.
         """
         first: BaseException | None = None
         spent: dict[str, timedelta] = {}
         for action in step.actions:
             started = time.perf_counter()
-            try:
-                kind = self._act(action)
-            except BaseException as error:  # noqa: BLE001  # Ctrl-C in a callback included
-                kind = _KINDS[type(action)]
-                first = first or error
+            tries = _TRIES if isinstance(action, _AGAIN) else 1
+            error = _tried(partial(self._act, action), tries)
+            first = first or error
+            kind = _KINDS[type(action)]
             if kind is not None:
                 spent[kind] = timedelta(seconds=time.perf_counter() - started)
         self._backend.step_done(StepDone(step_id=step.step_id, **spent))
         if first is not None:
             raise first
 
-    def _act(self, action: Any) -> str | None:
+    def _act(self, action: Any) -> None:
         match action:
             case CallRevoked(partitions=partitions):
                 try:
@@ -128,7 +132,6 @@ class Handover:
                 raise self.told
             case _:
                 raise AssertionError(f"an action without a case: {action!r}")
-        return _KINDS[type(action)]
 
     def _call_assigned(self, added: Partitions) -> None:
         self._ownership.starts_may_change = True
@@ -152,6 +155,26 @@ class Handover:
             self.calling = None
             latency = timedelta(seconds=time.perf_counter() - started)
             self._metrics.callback(kind, latency, failed=failed)  # type: ignore[arg-type]  # one of its three
+
+
+_AGAIN = (Own, Release)
+"""Doing these twice is doing them once."""
+
+_TRIES = 20
+"""For many a Ctrl-C, not without end: should librdkafka itself fail, trying does not help, and the
+group waits."""
+
+
+def _tried(what: Callable[[], None], times: int) -> BaseException | None:
+    """Does it, again where an exception strikes in there; returns the first that did."""
+    first: BaseException | None = None
+    for _ in range(times):
+        try:
+            what()
+            break
+        except BaseException as error:  # noqa: BLE001  # Ctrl-C included
+            first = first or error
+    return first
 
 
 _KINDS: dict[type, str | None] = {

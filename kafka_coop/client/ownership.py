@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from confluent_kafka import Message
+from confluent_kafka import KafkaException, Message
 
 from kafka_coop.backend.mailbox import StartsFound
 from kafka_coop.fetching.interface import Fetching
@@ -56,6 +56,7 @@ class Ownership:
         self._refused: dict[TopicPartition, Generation] = {}
         self._by_hand = NO_PARTITIONS
         self._pausing = NO_PARTITIONS
+        self._beginning = NO_PARTITIONS
 
     # --- whose ------------------------------------------------------------------------------
 
@@ -69,12 +70,17 @@ class Ownership:
             self._metrics.assignment(self.owned, time.monotonic())
 
     def release(self, partitions: Partitions) -> None:
-        """Ownership ends: nothing of these is delivered after, whatever was fetched."""
+        """Ownership ends: nothing of these is delivered after, whatever was fetched.
+
+        After an exception (Ctrl-C) it is to be called again. The fetcher is asked even to remove
+        nothing: it may have been interrupted when it removed these.
+        """
         with self.lock:
             self.owned -= partitions
             self._by_hand -= partitions
             self._pausing -= partitions
-            self._fetcher.remove(partitions & self._fetcher.assignment())
+            self._beginning -= partitions
+            self._fetcher.remove(self._fetcher.assignment() - self.owned)
             self.ledger.forget(partitions)
             for partition in partitions:
                 self._awaiting.pop(partition, None)
@@ -123,6 +129,7 @@ class Ownership:
         """Goes on from there, or starts there, where fetching has not begun."""
         with self.lock:
             self.require([of])
+            self._note_begun()
             if of in self._awaiting:
                 self.override_starts({of: to})
             else:
@@ -131,6 +138,7 @@ class Ownership:
     def override_starts(self, starts: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """The user knows better where to start (on_assign, or a seek before the first record)."""
         with self.lock:
+            self._note_begun()
             for partition, start in starts.items():
                 if (generation := self._awaiting.get(partition)) is not None:
                     self._found[partition] = _Start(generation, start)
@@ -158,11 +166,13 @@ class Ownership:
     def begin_fetching(self) -> None:
         """Starts what is ready to start, and tells of what can't be started.
 
-        Not while on_assign may still override it.
+        Not while on_assign may still override it. Every poll tries again while something waits:
+        an exception (Ctrl-C) may have struck when it was tried before.
         """
         if self.starts_may_change:
             return
         with self.lock:
+            self._note_begun()
             due = {
                 partition: found
                 for partition, found in self._found.items()
@@ -174,25 +184,50 @@ class Ownership:
                 self._fetch(ready)
 
     def _fetch(self, ready: Mapping[TopicPartition, _Start]) -> None:
-        for partition in ready:
-            del self._awaiting[partition], self._found[partition]
-            self._refused.pop(partition, None)
         # Where nothing is committed yet, the start itself is worth committing: were the
         # partition to move on before its first record, auto.offset.reset would be asked again.
         self.ledger.started({p: s.at for p, s in ready.items() if s.committed})
-        self._fetcher.add({p: s.at for p, s in ready.items()})
-        pausing = self._pausing & Partitions.of(ready)
-        if pausing:
+        self._beginning = Partitions.of(ready)
+        try:
+            self._fetcher.add({p: s.at for p, s in ready.items()})
+        except KafkaException:
+            self._forget_refused(ready)
+            raise
+        self._note_begun()
+
+    def _forget_refused(self, ready: Mapping[TopicPartition, _Start]) -> None:
+        """No offset to start from (a `seek` to none): raised once, not by every poll to come."""
+        for partition in Partitions.of(ready) - self._fetcher.assignment():
+            del self._found[partition]
+
+    def _note_begun(self) -> None:
+        """What the fetcher has of those that it was to begin does not wait any more.
+
+        Where the starts were forgotten before, and a Ctrl-C struck while it waited for the
+        brokers, the partition stayed owned and was never fetched.
+        """
+        if not self._beginning:
+            return
+        begun = self._beginning & self._fetcher.assignment()
+        if pausing := self._pausing & begun:
             self._fetcher.pause(pausing)
-            self._pausing -= pausing
+        self._pausing -= begun
+        for partition in begun:
+            for waits in (self._awaiting, self._found, self._refused):
+                waits.pop(partition, None)
+        self._beginning = NO_PARTITIONS
 
     def _learn(self, partition: TopicPartition, found: _Start | _Refusal) -> None:
         """Keeps an answer if it counts.
 
         It does not where there is one for the same generation (the user's word comes first), or
         for the ownership that waits. Numbers don't tell which is later: a group that was gone
-        begins anew. A refusal gives way to whatever is learned later of its generation.
+        begins anew. A refusal gives way to whatever is learned later of its generation, and is
+        told once.
         """
+        told = self._refused.get(partition) == found.generation
+        if told and isinstance(found, _Refusal):
+            return
         known = self._found.get(partition)
         if known is None or (
             isinstance(known, _Refusal)
@@ -206,9 +241,10 @@ class Ownership:
     def _report(self, refusals: Mapping[TopicPartition, _Refusal]) -> None:
         """Tells the user, who alone can say where to start now: nobody asks again."""
         for partition, refusal in refusals.items():
-            self.errors.append(error_message(partition, refusal.code, refusal.text))
-            self._refused[partition] = refusal.generation
+            message = error_message(partition, refusal.code, refusal.text)
             del self._found[partition]
+            self._refused[partition] = refusal.generation
+            self.errors.append(message)
 
     def report_topics(self, errors: Mapping[str, int]) -> None:
         """Subscribed topics that can't be had."""

@@ -133,6 +133,7 @@ class Polling:
         try:
             self._in_turn(got, n, timeout, take)
         except BaseException as ended:
+            self.disturb()  # what it has cut short comes before the next record
             self.put_back(got)
             self.close_if_asked(ended)
             raise
@@ -211,6 +212,8 @@ class Polling:
         """Does what is due before any record."""
         if self._mailbox.items:
             self._handover.attend()
+        if not self._ownership.settled:
+            self._ownership.begin_fetching()
         self._commits.attend(now)
         if now >= self._measuring.due:
             self._measuring.attend()

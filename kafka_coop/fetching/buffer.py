@@ -9,11 +9,17 @@ partition goes, and held back while its partition is paused. That is this module
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeAlias
 
 from confluent_kafka import Message
 
 from kafka_coop.fetching.native import partition_of
 from kafka_coop.types import Partitions, TopicPartition
+
+Contents: TypeAlias = tuple[
+    list[Message], int, dict[TopicPartition, list[Message]], dict[TopicPartition, Message]
+]
+"""`records`, `index`, `aside` and `behind` of a `RecordBuffer`."""
 
 
 class RecordBuffer:
@@ -21,40 +27,50 @@ class RecordBuffer:
 
     `records` and `index` are public because `Fetcher.next` reads them for every record: a
     method call there would cost more than the rest. Records before `index` are delivered;
-    the batch keeps them until it is replaced, since they tell the position.
+    the batch keeps them until it is replaced, since they tell the position. What is held back
+    is in `aside`, the last record delivered before it in `behind`.
+
+    What changes several of these computes first, and then sets them all at once, with no call
+    in between, at whose end a signal handler could raise.
 
     Not thread-safe: it belongs to the fetcher's owner.
     """
 
-    __slots__ = ("_aside", "_behind", "index", "records")
+    __slots__ = ("aside", "behind", "index", "records")
 
     def __init__(self) -> None:
         self.records: list[Message] = []
         self.index = 0
-        self._aside: dict[TopicPartition, list[Message]] = {}
-        self._behind: dict[TopicPartition, Message] = {}
+        self.aside: dict[TopicPartition, list[Message]] = {}
+        self.behind: dict[TopicPartition, Message] = {}
+
+    def without(self, partitions: Partitions) -> Contents:
+        """What would be left without these partitions' records. O(buffered)."""
+        delivered = _without(self.records[: self.index], partitions)
+        waiting = _without(self.records[self.index :], partitions)
+        aside = {of: held for of, held in self.aside.items() if of not in partitions}
+        behind = {of: last for of, last in self.behind.items() if of not in partitions}
+        return delivered + waiting, len(delivered), aside, behind
 
     def drop(self, partitions: Partitions) -> None:
         """Forgets all records of these partitions, delivered or not. O(buffered)."""
-        delivered = _without(self.records[: self.index], partitions)
-        waiting = _without(self.records[self.index :], partitions)
-        self.records, self.index = delivered + waiting, len(delivered)
-        for of in partitions:
-            self._aside.pop(of, None)
-            self._behind.pop(of, None)
+        self.records, self.index, self.aside, self.behind = self.without(partitions)
 
     def set_aside(self, partitions: Partitions) -> None:
         """Holds back what is buffered of these partitions. O(buffered)."""
+        if not partitions:
+            return
         delivered = self.delivered()
-        waiting: list[Message] = []
+        held: dict[TopicPartition, list[Message]] = {}
+        records = self.records[: self.index]
         for message in self.records[self.index :]:
             if (of := partition_of(message)) in partitions:
-                self._aside.setdefault(of, []).append(message)
-                if of in delivered:
-                    self._behind[of] = delivered[of]
+                held.setdefault(of, []).append(message)
             else:
-                waiting.append(message)
-        self.records = self.records[: self.index] + waiting
+                records.append(message)
+        aside = self.aside | {of: self.aside.get(of, []) + held[of] for of in held}
+        behind = self.behind | {of: delivered[of] for of in held if of in delivered}
+        self.records, self.aside, self.behind = records, aside, behind
 
     def give_back(self, partitions: Partitions) -> None:
         """Makes the held-back records of these partitions the next to be delivered.
@@ -62,35 +78,37 @@ class RecordBuffer:
         They are older than anything librdkafka will hand over of the same partition: it was
         stopped when they were set aside.
         """
-        returning = [message for of in partitions for message in self._aside.pop(of, ())]
+        returning = [of for of in self.aside if of in partitions]
         if not returning:
             return
-        behind = [self._behind.pop(of) for of in partitions if of in self._behind]
-        delivered, waiting = self.records[: self.index], self.records[self.index :]
-        self.records = behind + delivered + returning + waiting
-        self.index += len(behind)
+        aside, behind = dict(self.aside), dict(self.behind)
+        before = [behind.pop(of) for of in returning if of in behind]
+        records = before + self.records[: self.index]
+        index = len(records)
+        for of in returning:
+            records += aside.pop(of)
+        records += self.records[self.index :]
+        self.records, self.index, self.aside, self.behind = records, index, aside, behind
 
     def clear(self) -> None:
         """Forgets everything."""
-        self.records, self.index = [], 0
-        self._aside.clear()
-        self._behind.clear()
+        self.records, self.index, self.aside, self.behind = [], 0, {}, {}
 
     def delivered(self) -> dict[TopicPartition, Message]:
         """The last delivered record of each partition, as far as it is still known.
 
         That is, of those delivered from the current batch or when they were set aside.
         """
-        return self._behind | _last_records(self.records[: self.index])
+        return self.behind | _last_records(self.records[: self.index])
 
     def waiting(self) -> dict[TopicPartition, Message]:
         """The next record to deliver of each partition that has one buffered."""
-        held_back = [message for batch in self._aside.values() for message in batch]
+        held_back = [message for batch in self.aside.values() for message in batch]
         return _last_records(reversed(held_back + self.records[self.index :]))
 
     def __len__(self) -> int:
         """How many messages are undelivered, those held back included."""
-        return len(self.records) - self.index + sum(map(len, self._aside.values()))
+        return len(self.records) - self.index + sum(map(len, self.aside.values()))
 
 
 def _without(messages: Iterable[Message], partitions: Partitions) -> list[Message]:

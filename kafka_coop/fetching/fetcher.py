@@ -22,7 +22,7 @@ import confluent_kafka
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaError, KafkaException, Message
 
 from kafka_coop.fetching.acquaintance import Acquaintance
-from kafka_coop.fetching.buffer import RecordBuffer
+from kafka_coop.fetching.buffer import Contents, RecordBuffer
 from kafka_coop.fetching.callbacks import CallbackGuard
 from kafka_coop.fetching.ledger import DeliveryLedger
 from kafka_coop.fetching.native import (
@@ -62,9 +62,11 @@ class Fetcher(Queries):
     raised there.
 
     Neither that nor an exception from a signal handler (Ctrl-C) loses a record, or repeats one.
+    Where it strikes in `add`, `remove`, `pause`, `resume` or `hold`, the change is made or it is
+    not, and `assignment`, or `paused`, tells; what is left to do of it the next call does. That may
+    be the same one again, with the partitions that are not added, or removed, yet.
 
     After `close`, methods raise RuntimeError, as confluent's do.
-
 
     Args:
         config: librdkafka's configuration, callbacks included. ``group.id`` is required by
@@ -93,6 +95,8 @@ class Fetcher(Queries):
         self._native: list[confluent_kafka.TopicPartition] = []
         self._paused = NO_PARTITIONS
         self._held = False
+        self._torn = False
+        self._stopping = NO_PARTITIONS
         self._ledger = DeliveryLedger()
         self._last_taken: Sequence[Message] = ()
         self._swallowed = False
@@ -126,36 +130,38 @@ class Fetcher(Queries):
                 look that up by itself, at the wrong time and for the wrong generation.
                 Nothing was added.
         """
-        self._require_open()
+        self._catch_up()  # librdkafka could go on with one of these where a removal was interrupted
         for of, start in starts.items():
             _require_start(start.offset)
             if of in self._starts:
                 raise _error(_CONFLICT, f"{of} is fetched already")
         self.expect({of.topic: None for of in starts}, _INTRODUCTION)
-        if not self._held:
-            self._run(starts)
-        self._starts.update(starts)
-        self._acquaintance.fetches(of.topic for of in self._starts)
+        self._change(starts={**self._starts, **starts})
 
     def remove(self, partitions: Partitions) -> None:
         """Stops fetching these partitions; no record of theirs is delivered after.
 
         Their pause flags and positions are forgotten. Costs three round trips to librdkafka's
-        main thread, 0.1 ms and more the more partitions.
+        threads, 0.1 ms and more the more partitions. librdkafka has let go of them when this
+        returns; of an earlier call's, too, that an exception has cut short.
 
         Raises:
             KafkaException: ``_INVALID_ARG``: one of them is not fetched. None was removed.
         """
-        self._require_open()
+        self._fetch_again_before_a_change()
         for of in partitions:
             if of not in self._starts:
                 raise _error(_INVALID_ARG, f"{of} is not fetched")
-        self._halt(partitions & self._running())
-        self._buffer.drop(partitions)
+        if not partitions and not self._torn:
+            return
+        starts = dict(self._starts)
         for of in partitions:
-            del self._starts[of]
-        self._paused -= partitions
-        self._acquaintance.fetches(of.topic for of in self._starts)
+            del starts[of]
+        self._change(
+            starts=starts,
+            paused=self._paused - partitions,
+            contents=self._buffer.without(partitions),
+        )
 
     def discard(self) -> None:
         """Removes all partitions."""
@@ -208,6 +214,7 @@ class Fetcher(Queries):
             Exception: A callback raised it, now or while the last messages were taken.
         """
         self._guard.reraise()
+        self._catch_up()
         buffer = self._buffer
         if buffer.index >= len(buffer.records):
             taken = self._consume(n, timeout)
@@ -230,6 +237,9 @@ class Fetcher(Queries):
         raised is raised when the batch is safely in the buffer, or else with the next call.
         """
         self._guard.reraise()
+        if self._torn:
+            self._catch_up()  # it may give back records, which come before the next batch
+            return self.next(timeout)
         buffer = self._buffer
         buffer.index = 0
         buffer.records = []  # free the delivered ones before as many more are made
@@ -271,8 +281,7 @@ class Fetcher(Queries):
 
     def _settle(self) -> None:
         """Enters what was taken last into the ledger, before it grows stale."""
-        self._require_open()
-        self._finish_fetching_again()
+        self._catch_up()
         ledger = self._ledger
         if self._last_taken:
             ledger.note(self._last_taken)
@@ -280,8 +289,21 @@ class Fetcher(Queries):
         if ledger.room <= 0:
             ledger.settle(self._consumer.position(self._native))
 
-    def _finish_fetching_again(self) -> None:
+    def _catch_up(self) -> None:
+        """Does what an exception has left undone."""
+        self._require_open()
+        if self._torn:
+            self._follow(self._fetched_by_librdkafka())
         if self._swallowed:
+            self._fetch_swallowed_again()
+
+    def _fetch_again_before_a_change(self) -> None:
+        """What was swallowed of a partition can't be told when librdkafka has let go of it.
+
+        Where the last change is torn, that was done before it, and the next goes on from there.
+        """
+        self._require_open()
+        if self._swallowed and not self._torn:
             self._fetch_swallowed_again()
 
     def _fetch_swallowed_again(self) -> None:
@@ -312,8 +334,7 @@ class Fetcher(Queries):
 
         O(partitions + buffered records).
         """
-        self._require_open()
-        self._finish_fetching_again()
+        self._catch_up()
         waiting = self._buffer.waiting()
         delivered = self._buffer.delivered() if waiting else {}
         fetched = partitions & self.assignment()
@@ -339,7 +360,7 @@ class Fetcher(Queries):
             KafkaException: ``_STATE`` or ``_UNKNOWN_PARTITION``: not fetched.
                 ``_INVALID_ARG``: not an offset to start from.
         """
-        self._require_open()
+        self._catch_up()
         _require_start(offset)
         to = OffsetAndMetadata(offset=offset, leader_epoch=leader_epoch)
         if of not in self._starts or of in self._running():
@@ -355,9 +376,10 @@ class Fetcher(Queries):
             if of not in self._starts or failure.args[0].code() != _STATE:
                 raise
             # Added a moment ago, and librdkafka has yet to start it.
-            self._consumer.incremental_unassign(native)
-            self._wait_until_stopped(native)
+            self._starts[of], self._torn = to, True
+            self._stop(Partitions.of([of]))
             self._consumer.incremental_assign(native)
+            self._torn = False
         self._ledger.invalidate()
 
     # --- pausing ---------------------------------------------------------------------------
@@ -373,18 +395,16 @@ class Fetcher(Queries):
         kept and is gone when it is removed. A partition added at ``OFFSET_END`` that has
         delivered nothing is at the end anew when it resumes.
         """
-        self._require_open()
+        self._fetch_again_before_a_change()
         pausing = (partitions & self.assignment()) - self._paused
-        self._halt(pausing & self._running())
-        self._paused |= pausing
+        if pausing or self._torn:
+            self._change(paused=self._paused | pausing)
 
     def resume(self, partitions: Partitions) -> None:
         """Goes on delivering partitions that were paused, without a gap or a repeat."""
-        self._require_open()
-        resuming = partitions & self._paused
-        if not self._held:
-            self._run({of: self._starts[of] for of in resuming})
-        self._paused -= resuming
+        self._fetch_again_before_a_change()
+        if partitions & self._paused or self._torn:
+            self._change(paused=self._paused - partitions)
 
     def paused(self) -> Partitions:
         """The partitions that `pause` has stopped; `hold` does not show here."""
@@ -397,51 +417,89 @@ class Fetcher(Queries):
         changes. librdkafka fetches nothing meanwhile: it would hand over records without end
         to whoever serves its callbacks.
         """
-        self._require_open()
-        if held == self._held:
-            return
-        if held:
-            self._halt(self._running())
-        else:
-            self._run({of: self._starts[of] for of in self.assignment() - self._paused})
-        self._held = held
+        self._fetch_again_before_a_change()
+        if held != self._held or self._torn:
+            self._change(held=held)
+
+    # --- what librdkafka fetches -----------------------------------------------------------
+    #
+    # A change is made in our books first, all at once, and librdkafka is then made to follow.
+    # Every call into it may end with an exception, Ctrl-C's, before it did anything or after. So
+    # long as it was not seen to follow, the books are `_torn`, and the next call asks it what
+    # it fetches and does the rest. The other way round, a partition that was removed could go on
+    # delivering, or one be fetched that nobody knows of.
+
+    def _change(
+        self,
+        *,
+        starts: dict[TopicPartition, OffsetAndMetadata] | None = None,
+        paused: Partitions | None = None,
+        held: bool | None = None,
+        contents: Contents | None = None,
+    ) -> None:
+        """Changes what is to be fetched, and has librdkafka follow."""
+        running = self._fetched_by_librdkafka() if self._torn else self._running()
+        buffer = self._buffer
+        starts = self._starts if starts is None else starts
+        paused = self._paused if paused is None else paused
+        held = self._held if held is None else held
+        # All at once: no call in between, at whose end a signal handler could raise. `next` looks
+        # at the buffer alone, and would go on delivering a partition that is not ours any more.
+        self._torn = True
+        self._starts, self._paused, self._held = starts, paused, held
+        if contents is not None:
+            buffer.records, buffer.index, buffer.aside, buffer.behind = contents
+        self._follow(running)
+
+    def _follow(self, running: Partitions) -> None:
+        """Has librdkafka, which fetches ``running``, fetch what is to be fetched.
+
+        Does no harm when done again, wherever it was interrupted.
+        """
+        fetched = self.assignment()
+        wanted = NO_PARTITIONS if self._held else fetched - self._paused
+        self._buffer.set_aside(fetched - wanted)
+        self._buffer.give_back(wanted)
+        self._halt(running - wanted)
+        if starting := wanted - running:
+            starts = {of: self._starts[of] for of in starting}
+            self._consumer.incremental_assign(native_starts(starts))
+        self._native = native_partitions(wanted)
+        self._acquaintance.fetches(fetched.topics())
+        self._torn = False
 
     def _running(self) -> Partitions:
-        """The partitions that librdkafka is fetching."""
+        """The partitions that librdkafka is to fetch, and does unless the books are torn."""
         return NO_PARTITIONS if self._held else self.assignment() - self._paused
 
-    def _run(self, starts: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Has librdkafka fetch partitions, and delivers first what was held back of them."""
-        if not starts:
-            return
-        self._consumer.incremental_assign(native_starts(starts))
-        self._buffer.give_back(Partitions.of(starts))
-        self._native += native_partitions(starts)
+    def _fetched_by_librdkafka(self) -> Partitions:
+        return Partitions.of((p.topic, p.partition) for p in self._consumer.assignment())
 
     def _halt(self, partitions: Partitions) -> None:
-        """Has librdkafka stop fetching partitions, and holds back what it had handed over.
+        """Has librdkafka stop fetching partitions.
 
-        Their starts are now where to go on, behind what is held back.
+        The starts of those that are kept are now where to go on, behind what is held back.
         """
-        if not partitions:
-            return
-        self._finish_fetching_again()
-        native = native_partitions(partitions)
-        self._starts.update(known_positions(self._consumer.position(native)))
-        self._consumer.incremental_unassign(native)
-        self._buffer.set_aside(partitions)
-        self._native = native_partitions(self._running() - partitions)
-        self._ledger.invalidate()
-        self._wait_until_stopped(native)
+        if kept := native_partitions(of for of in partitions if of in self._starts):
+            self._starts.update(known_positions(self._consumer.position(kept)))
+        if partitions or self._stopping:
+            self._stop(partitions)
 
-    def _wait_until_stopped(self, native: list[confluent_kafka.TopicPartition]) -> None:
-        """After an unassign, which is asynchronous: until it is done the old position shows.
+    def _stop(self, partitions: Partitions) -> None:
+        """Unassigns, which is asynchronous, and waits: until it is done the old position shows.
 
         A partition added again would seem to be where it was. Pausing goes through the same queue
-        of the partition and waits for its turn. Its flag outlives an assignment.
+        of the partition and waits for its turn. Its flag outlives an assignment: one that stayed
+        paused, for an exception came before the resume, would never deliver again.
         """
-        self._consumer.pause(native)
-        self._consumer.resume(native)
+        self._stopping |= partitions
+        if partitions:
+            self._consumer.incremental_unassign(native_partitions(partitions))
+        self._ledger.invalidate()
+        stopping = native_partitions(self._stopping)
+        self._consumer.pause(stopping)
+        self._consumer.resume(stopping)
+        self._stopping = NO_PARTITIONS
 
     # --- the end ---------------------------------------------------------------------------
 

@@ -7,7 +7,8 @@ return. Committing is left to whoever drives this: librdkafka's own auto-commit 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import confluent_kafka
@@ -60,6 +61,8 @@ class GroupFetcher(Queries):
             self._guard.guarded(config) | _NEVER_COMMIT, **options
         )
         self._fetched = NO_PARTITIONS
+        self._starts: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._torn = False
         self._paused = NO_PARTITIONS
         self._closed = False
 
@@ -137,16 +140,48 @@ class GroupFetcher(Queries):
 
     def add(self, starts: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """See `Fetching.add`. ``OFFSET_STORED``: where the group has committed."""
-        self._consumer.incremental_assign(native_starts(starts))
-        self._fetched |= Partitions.of(starts)
+        self._catch_up()
+        self._starts = dict(starts)
+        native = native_starts(starts)
+        with self._changing(self._fetched | Partitions.of(starts)):
+            self._consumer.incremental_assign(native)
 
     def remove(self, partitions: Partitions) -> None:
         """See `Fetching.remove`."""
+        self._catch_up()
         if not partitions:
             return
         self.resume(partitions)  # librdkafka's flag would outlive the assignment
-        self._consumer.incremental_unassign(native_partitions(partitions))
-        self._fetched -= partitions
+        native = native_partitions(partitions)
+        with self._changing(self._fetched - partitions):
+            self._consumer.incremental_unassign(native)
+
+    @contextmanager
+    def _changing(self, fetched: Partitions) -> Iterator[None]:
+        """Where librdkafka refuses, nothing is changed; where a Ctrl-C strikes, nobody knows."""
+        before = self._fetched
+        self._fetched, self._torn = fetched, True
+        try:
+            yield
+        except KafkaException:
+            self._fetched, self._torn = before, False
+            raise
+        self._torn = False
+
+    def _catch_up(self) -> None:
+        """Does what an exception (Ctrl-C) has left undone of the last `add` or `remove`.
+
+        It may have struck before librdkafka did it or after: that alone can tell.
+        """
+        if not self._torn:
+            return
+        actual = Partitions.of((p.topic, p.partition) for p in self._consumer.assignment())
+        if gone := actual - self._fetched:
+            self._consumer.incremental_unassign(native_partitions(gone))
+        if missing := (self._fetched & Partitions.of(self._starts)) - actual:
+            starts = {of: self._starts[of] for of in missing}
+            self._consumer.incremental_assign(native_starts(starts))
+        self._torn = False
 
     def assignment(self) -> Partitions:
         """See `Fetching.assignment`."""
@@ -157,6 +192,7 @@ class GroupFetcher(Queries):
     def next(self, timeout: float) -> Message | None:
         """See `Fetching.next`. Rebalances are carried out inside."""
         self._guard.reraise()
+        self._catch_up()
         message = self._consumer.poll(timeout)
         if message is None:
             self._guard.reraise()
@@ -166,6 +202,7 @@ class GroupFetcher(Queries):
     def take(self, n: int, timeout: float) -> list[Message]:
         """See `Fetching.take`. Rebalances are carried out inside."""
         self._guard.reraise()
+        self._catch_up()
         taken = self._consumer.consume(n, timeout)
         if not taken:
             self._guard.reraise()

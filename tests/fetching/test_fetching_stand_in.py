@@ -6,12 +6,12 @@ in what it has yet to start.
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import cast
 
 import confluent_kafka
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaException
+from fetching_stand_in import InterruptionError, StandIn
 from fetching_support import offsets, read, record
 
 from kafka_coop.fetching.fetcher import Fetcher
@@ -20,73 +20,6 @@ from kafka_coop.types import Partitions, TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 BOTH = Partitions.of([A, B])
-NATIVE = list[confluent_kafka.TopicPartition]
-INVALID = confluent_kafka.OFFSET_INVALID
-
-
-class InterruptionError(Exception):
-    """Stands for what a signal handler raises."""
-
-
-class StandIn:
-    """Two partitions of a hundred records, in the part of confluent's Consumer that is used."""
-
-    def __init__(self, config: dict[str, object]) -> None:
-        self.log = {p: [record(p, offset, epoch=7) for offset in range(100)] for p in (0, 1)}
-        self.upcoming: dict[int, int] = {}
-        self.positions: dict[int, int] = {}
-        self.consume_raises = False
-        self.seeks_until_raising = -1
-        self.not_started = False
-        self.stopping: set[int] = set()
-
-    def list_topics(self, _topic: str | None, _timeout: float) -> SimpleNamespace:
-        return SimpleNamespace(topics={})
-
-    def incremental_assign(self, partitions: NATIVE) -> None:
-        self.upcoming |= {p.partition: p.offset for p in partitions}
-
-    def incremental_unassign(self, partitions: NATIVE) -> None:
-        for p in partitions:
-            del self.upcoming[p.partition]
-            self.stopping.add(p.partition)
-
-    def pause(self, partitions: NATIVE) -> None:
-        """Comes after the stop in the partition's queue: the stop is done."""
-        for p in self.stopping:
-            self.positions.pop(p, None)
-        self.stopping.clear()
-
-    def resume(self, partitions: NATIVE) -> None:
-        pass
-
-    def position(self, partitions: NATIVE) -> NATIVE:
-        return [
-            confluent_kafka.TopicPartition(
-                p.topic, p.partition, self.positions.get(p.partition, INVALID)
-            )
-            for p in partitions
-        ]
-
-    def seek(self, to: confluent_kafka.TopicPartition) -> None:
-        if self.not_started:
-            raise KafkaException(KafkaError(KafkaError._STATE))
-        if self.seeks_until_raising == 0:
-            raise InterruptionError
-        self.seeks_until_raising -= 1
-        self.upcoming[to.partition] = to.offset
-        self.positions.pop(to.partition, None)
-
-    def consume(self, n: int, _: float) -> list[Message]:
-        """As many of each partition; swallowed if it is to raise."""
-        taken = []
-        for partition, at in self.upcoming.items():
-            found = self.log[partition][at : at + n // len(self.upcoming)]
-            taken += found
-            self.upcoming[partition] = self.positions[partition] = at + len(found)
-        if self.consume_raises:
-            raise InterruptionError
-        return taken
 
 
 @pytest.fixture
