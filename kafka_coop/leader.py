@@ -309,12 +309,18 @@ def _validate_claims(
 
 
 def _balance(strategy: Assignor, group: SnapshotGroup) -> tuple[Plan, AssignorFailedError | None]:
-    """Runs the assignor; if it fails, everyone keeps what is rightfully theirs."""
+    """Runs the assignor; if it fails, everyone keeps what is rightfully theirs.
+
+    SystemExit is a failure, too: from a thread it could not end the process, only the membership's
+    event loop. Ctrl-C is the user's, who plans on the main thread.
+    """
     snapshot = group.snapshot
     try:
         returned = strategy.assign(snapshot.cluster, group)
         plan = checked(snapshot, returned)
-    except Exception as cause:  # noqa: BLE001  # a user's code may raise anything
+    except KeyboardInterrupt:
+        raise
+    except BaseException as cause:  # noqa: BLE001  # a user's code may raise anything
         error = AssignorFailedError(
             f"assignor {strategy.name!r} failed ({type(cause).__name__}: {cause}); "
             "members keep what they own, nothing else is assigned"

@@ -30,6 +30,7 @@ from kafka_coop.backend.futures import refused
 from kafka_coop.backend.interface import Observer
 from kafka_coop.backend.mailbox import Mailbox, TopicErrors
 from kafka_coop.backend.standing import Standing
+from kafka_coop.broker.blocking import run_blocking
 from kafka_coop.broker.pool import JOIN_LANE, Brokers
 from kafka_coop.broker.wire import Behind
 from kafka_coop.config import ConsumerConfig
@@ -405,6 +406,9 @@ class ClassicBackend:
 
         Where it takes next to nothing it runs here: a thread's start, and two turns at waiting for
         the interpreter, would be most of what a small group's plan costs, and part of every gap.
+
+        Nobody waits for the thread: with the loop's executor, `close` while a strategy was at work
+        would take all its patience, and the interpreter could not end before the strategy did.
         """
         started = time.perf_counter()
         assignor = self._assignors[effect.protocol_name]
@@ -419,7 +423,7 @@ class ClassicBackend:
             recalled=effect.recalled,
         )
         brief = is_brief(assignor, effect.cluster, effect.members)
-        outcome = run() if brief else await asyncio.to_thread(run)
+        outcome = run() if brief else await run_blocking(run, name="kafka_coop-assign")
         for warning in outcome.warnings:
             self._log.warning("group %s: %s", self._settings.group_id, warning)
         self._handle(

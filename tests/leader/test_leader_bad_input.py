@@ -8,16 +8,17 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from itertools import chain
+from typing import Any
 
 import pytest
 from garbage import survives
 
-from kafka_coop.assignors import known_names
+from kafka_coop.assignors import CooperativeSticky, known_names
 from kafka_coop.leader import LeaderOutcome, lead
 from kafka_coop.protocol.assignment import decode_assignment
 from kafka_coop.protocol.primitives import encode_string
 from kafka_coop.protocol.subscription import encode_subscription
-from kafka_coop.types import Generation, Partitions, Subscription
+from kafka_coop.types import Cluster, Generation, GroupSubscription, Partitions, Subscription
 
 every_strategy = pytest.mark.parametrize("name", known_names())
 
@@ -134,3 +135,24 @@ def test_who_subscribes_to_nothing_gets_nothing_and_is_asked_to_let_go(name: str
 def test_garbage_metadata_are_survived() -> None:
     """The short form of ``python tests/leader/garbage.py``, which goes on for a million."""
     assert sum(survives(seed) for seed in range(40)) > 0
+
+
+class Raising(CooperativeSticky):
+    def __init__(self, raised: BaseException) -> None:
+        super().__init__()
+        self._raised = raised
+
+    def assign(self, cluster: Cluster, group: GroupSubscription) -> Any:
+        raise self._raised
+
+
+def test_a_strategy_that_exits_has_failed_and_everyone_keeps_what_they_own() -> None:
+    members = {"m": subscription("t", owned={"t": [1]}), "n": subscription("t")}
+    outcome = lead(Raising(SystemExit("config missing")), {"t": 2}, members)
+    assert given(outcome) == {"m": [1], "n": []}
+    assert "SystemExit: config missing" in str(outcome.error)
+
+
+def test_who_plans_on_the_main_thread_may_interrupt_the_strategy() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        lead(Raising(KeyboardInterrupt()), {"t": 2}, {"m": subscription("t")})

@@ -1,0 +1,90 @@
+"""A leader's strategy is a user's code, and may do what it likes but harm the membership."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from kafka_coop import CoopConsumer
+from kafka_coop.assignors import CooperativeSticky
+from kafka_coop.kafka_errors import AssignorException
+from kafka_coop.testing import EmbeddedKafka
+from kafka_coop.types import Cluster, GroupSubscription
+
+PATIENCE = 60.0
+
+
+class Stuck(CooperativeSticky):
+    """Computes until it is told to be done."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = threading.Event()
+        self.go = threading.Event()
+
+    def assign(self, cluster: Cluster, group: GroupSubscription) -> Any:
+        self.begun.set()
+        self.go.wait()
+        return super().assign(cluster, group)
+
+
+class Quitting(CooperativeSticky):
+    """The first time it ends as a script would."""
+
+    quits = True
+
+    def assign(self, cluster: Cluster, group: GroupSubscription) -> Any:
+        if self.quits:
+            self.quits = False
+            raise SystemExit("config missing")
+        return super().assign(cluster, group)
+
+
+def member(kafka: EmbeddedKafka, assignor: CooperativeSticky) -> CoopConsumer:
+    kafka.create_topic("t", partitions=2)
+    consumer = CoopConsumer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": "g",
+            "session.timeout.ms": 4000,  # what the embedded broker waits for joins
+        },
+        assignors=[assignor],
+        registry=CollectorRegistry(),
+    )
+    consumer.subscribe(["t"])
+    return consumer
+
+
+def poll_until(reached: Callable[[], bool], consumer: CoopConsumer) -> None:
+    limit = time.monotonic() + PATIENCE
+    while not reached():
+        assert time.monotonic() < limit
+        consumer.poll(0.05)
+
+
+def test_close_does_not_wait_for_a_strategy_that_is_at_work(embedded: EmbeddedKafka) -> None:
+    stuck = Stuck()
+    consumer = member(embedded, stuck)
+    try:
+        poll_until(stuck.begun.is_set, consumer)
+        consumer.close()
+        # Waited for, the strategy would have kept the thread, and close() its whole patience.
+        assert not any(t.name == "kafka-coop-g" for t in threading.enumerate())
+    finally:
+        stuck.go.set()
+
+
+def test_a_strategy_that_exits_is_raised_from_poll_and_the_group_goes_on(
+    embedded: EmbeddedKafka,
+) -> None:
+    with contextlib.closing(member(embedded, Quitting())) as consumer:
+        with pytest.raises(AssignorException, match="SystemExit: config missing"):
+            poll_until(lambda: False, consumer)
+        consumer.enforce_rebalance("the strategy is mended")
+        poll_until(lambda: len(consumer.assignment()) == 2, consumer)
