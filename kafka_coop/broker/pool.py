@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from datetime import timedelta
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from kafka_coop.broker.backoff import ReconnectBackoff
 from kafka_coop.broker.clock import Clock, LoopClock
 from kafka_coop.broker.connection import Connection
 from kafka_coop.broker.diagnosis import Peer
+from kafka_coop.broker.hedging import patiences
 from kafka_coop.broker.line import Line
 from kafka_coop.broker.security import Security
 from kafka_coop.broker.wire import Answered, Behind
@@ -27,6 +28,8 @@ from kafka_coop.errors import (
 from kafka_coop.protocol.messages import ClusterMetadata, Node, Request, Response
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _Address: TypeAlias = tuple[str, int]
 
@@ -68,6 +71,7 @@ class Brokers:
         self._nodes: dict[int, _Address] = {}
         self._lines: dict[tuple[_Address, str], Line] = {}
         self._backoffs: dict[_Address, ReconnectBackoff] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._closed = False
         self._outage = False
 
@@ -95,25 +99,20 @@ class Brokers:
 
         Tries a live connection first, then the brokers known from metadata, then the bootstrap
         servers, in random order, those that failed the last time after the others; each once,
-        until one answers.
+        until one answers. Where one is silent, the next is asked beside it
+        (`kafka_coop.broker.hedging`): a broker that died without a word, or whose flow a firewall
+        dropped, has a connection that looks live, and comes first. It would take all the time
+        there is, while a whole group waits for what its leader asks.
 
         Raises:
             RequestFailedError: None did. An AuthenticationFailedError among the causes decides
                 the type, for it needs the operator.
         """
-        deadline = self._clock.now() + timeout.total_seconds()
         failures: list[RequestFailedError] = []
-        for address in self._candidates():
-            left = timedelta(seconds=deadline - self._clock.now())
-            if failures and left <= timedelta(0):
-                break
-            try:
-                answer = await self._line(address, MAIN_LANE).request(request, timeout=left)
-            except RequestFailedError as error:
-                failures.append(error)
-            else:
-                self._outage = False
-                return answer
+        answer = await self._first_answer(request, timeout.total_seconds(), failures)
+        if answer is not None:
+            self._outage = False
+            return answer
         failure = _none_answered(request, failures)
         if not self._outage and not self._closed:
             # Whoever asked tries again and again, and tells nobody: once an outage, it is told
@@ -179,6 +178,78 @@ class Brokers:
         """Closes all connections. Requests under way fail, later ones too."""
         self._closed = True
         await asyncio.gather(*(line.close() for line in self._lines.values()))
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    # --- any broker ------------------------------------------------------------------------
+
+    async def _first_answer(
+        self, request: Request, seconds: float, failures: list[RequestFailedError]
+    ) -> Response | None:
+        """The first answer that comes; None: ``failures`` says why there is none.
+
+        Who is still silent then is left to its timeout, which finds the dead ones. Cancelling
+        would close the connection, and where a broker is merely slow, heartbeats and commits may
+        be under way on it.
+        """
+        deadline = self._clock.now() + seconds
+        growing = patiences(seconds)
+        patience = next(growing)
+        untried = self._candidates()
+        asked: set[asyncio.Task[Response | RequestFailedError]] = set()
+        try:
+            while True:
+                left = deadline - self._clock.now()
+                if left <= 0 and (asked or failures):
+                    untried.clear()
+                if untried:
+                    asked.add(self._spawn(self._attempt(untried.pop(0), request, left)))
+                if not asked:
+                    return None
+                done = await self._done(asked, patience if untried else None)
+                if not done:
+                    patience = next(growing)
+                for each in done:
+                    asked.discard(each)
+                    outcome = each.result()
+                    if not isinstance(outcome, RequestFailedError):
+                        return outcome
+                    failures.append(outcome)
+        except asyncio.CancelledError:
+            for each in asked:
+                each.cancel()
+            raise
+
+    async def _attempt(
+        self, address: _Address, request: Request, seconds: float
+    ) -> Response | RequestFailedError:
+        """Returns errors as values: where another was quicker, nobody is left to catch."""
+        try:
+            line = self._line(address, MAIN_LANE)
+            return await line.request(request, timeout=timedelta(seconds=seconds))
+        except RequestFailedError as error:
+            return error
+
+    async def _done(
+        self, asked: set[asyncio.Task[T]], patience: float | None
+    ) -> set[asyncio.Task[T]]:
+        """Those that are done, once one is; none, when the patience with them ends."""
+        waited = None if patience is None else self._spawn(self._clock.sleep(patience))
+        try:
+            done, _ = await asyncio.wait(
+                {*asked, waited} if waited else asked, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            if waited is not None:
+                waited.cancel()
+        return asked & done
+
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Remembers a task until it has ended, for `close` to wait for."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     # --- lines -----------------------------------------------------------------------------
 

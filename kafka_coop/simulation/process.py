@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import Any, TypeAlias, assert_never
 
 from kafka_coop.backend.mailbox import Item, Mailbox, TopicErrors
+from kafka_coop.broker.hedging import patiences
 from kafka_coop.errors import RequestFailedError
 from kafka_coop.leader import lead
 from kafka_coop.membership import effects as ef
@@ -406,14 +407,39 @@ class Process:
         )
 
     def _ask_any(self, request: ClusterRequest, event: Callable[[Any], ev.Event]) -> None:
-        """Each broker once, in random order, until one answers."""
+        """Each broker once, in random order, until one answers; the next beside one that is silent.
+
+        The twin of `broker.pool.Brokers.request_any`.
+        """
         nodes = list(self.world.nodes)
         self.chance.shuffle(nodes)
+        patience = patiences(self.settings.request_timeout.total_seconds())
+        wait = next(patience)
+        under_way, answered = 0, False
 
-        def attempt(answer: Answer) -> None:
-            if isinstance(answer, RequestFailedError) and nodes:
-                self.ask(nodes.pop(), request, attempt)
-            else:
+        def attempt() -> None:
+            nonlocal under_way
+            under_way += 1
+            self.ask(nodes.pop(), request, take)
+            if nodes:
+                self.after(wait, lose_patience, len(nodes))
+
+        def lose_patience(untried: int) -> None:
+            nonlocal wait
+            if not answered and len(nodes) == untried:
+                wait = next(patience)
+                attempt()
+
+        def take(answer: Answer) -> None:
+            nonlocal under_way, answered
+            under_way -= 1
+            if answered:
+                return
+            failed = isinstance(answer, RequestFailedError)
+            if failed and nodes:
+                attempt()
+            elif not failed or not under_way:
+                answered = True
                 self.handle(event(answer))
 
-        self.ask(nodes.pop(), request, attempt)
+        attempt()

@@ -6,6 +6,7 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from broker_harness import (
     settings,
 )
 
+from kafka_coop.broker.hedging import patiences
 from kafka_coop.broker.pool import JOIN_LANE, MAIN_LANE, Brokers
 from kafka_coop.config import SaslSettings, TlsSettings
 from kafka_coop.errors import (
@@ -326,7 +328,7 @@ async def test_a_connection_in_use_is_not_idle() -> None:
 async def test_any_broker_is_asked_on_a_live_connection_first() -> None:
     async with AsyncExitStack() as stack:
         brokers = [await stack.enter_async_context(FakeBroker()) for _ in range(4)]
-        it = await stack.enter_async_context(pool(*brokers))
+        it = await stack.enter_async_context(pool(*brokers, clock=Clock()))
         it.learn(metadata(*(broker.node for broker in brokers)))
         await beat(it, brokers[2])
         for _ in range(5):
@@ -336,7 +338,8 @@ async def test_any_broker_is_asked_on_a_live_connection_first() -> None:
 
 @on_loop
 async def test_known_brokers_come_before_bootstrap_servers() -> None:
-    async with FakeBroker() as known, FakeBroker() as bootstrap, pool(bootstrap) as it:
+    known, bootstrap = FakeBroker(), FakeBroker()
+    async with known, bootstrap, pool(bootstrap, clock=Clock()) as it:
         it.learn(metadata(known.node))
         await beat_any(it)
         assert (known.visits, bootstrap.visits) == (1, 0)
@@ -407,17 +410,90 @@ async def test_a_refused_login_is_told_even_when_others_are_merely_dead() -> Non
         assert "ssl.ca.location" in str(error)
 
 
+async def silent(visitor: Visitor) -> None:
+    await visitor.greet()
+    await visitor.left()
+
+
+class Hesitant:
+    """Answers one request, and those after it when told."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+
+    async def __call__(self, visitor: Visitor) -> None:
+        await visitor.greet()
+        visitor.answer(await visitor.request())
+        await self.go.wait()
+        await visitor.serve()
+
+
 @on_loop
 async def test_a_silent_broker_costs_one_request_and_is_passed_over_by_the_next() -> None:
-    async def script(visitor: Visitor) -> None:
-        await visitor.greet()
-        await visitor.left()
-
-    async with FakeBroker(script) as silent, FakeBroker() as alive, pool(alive) as it:
-        it.learn(metadata(silent.node))
+    mute, alive = FakeBroker(silent), FakeBroker()
+    async with mute, alive, pool(mute, clock=Clock()) as it:
         with pytest.raises(RequestTimedOutError):
             await it.request_any(HEARTBEAT_REQUEST, timeout=timedelta(milliseconds=100))
+        it.learn(metadata(mute.node, alive.node))
         await beat_any(it)
+        assert (mute.visits, alive.visits) == (1, 1)
+
+
+@on_loop
+async def test_beside_a_live_connection_that_is_silent_others_are_asked() -> None:
+    """It may be half-open: it comes first, and would take all the time that the request has."""
+    clock, hesitant = Clock(), Hesitant()
+    async with AsyncExitStack() as stack:
+        slow = await stack.enter_async_context(FakeBroker(hesitant))
+        others = [await stack.enter_async_context(FakeBroker()) for _ in range(2)]
+        it = await stack.enter_async_context(pool(slow, *others, clock=clock))
+        await beat(it, slow)
+        asking = asyncio.create_task(beat_any(it))
+        asleep = asyncio.create_task(clock.asleep.wait())
+        await asyncio.wait([asking, asleep], return_when=asyncio.FIRST_COMPLETED)
+        assert (clock.sleeps, [each.visits for each in others]) == ([1.0], [0, 0])
+        clock.wake.set()
+        await asking
+        # It was merely slow, and its connection lives on.
+        hesitant.go.set()
+        await beat(it, slow)
+        assert slow.visits == 1
+
+
+@on_loop
+async def test_who_gives_up_gives_up_every_broker_that_was_asked() -> None:
+    arrived, left = asyncio.Event(), asyncio.Event()
+
+    async def script(visitor: Visitor) -> None:
+        await visitor.greet()
+        await visitor.request()
+        arrived.set()
+        await visitor.left()
+        left.set()
+
+    async with FakeBroker(script) as mute, pool(mute) as it:
+        asking = asyncio.create_task(beat_any(it))
+        await arrived.wait()
+        asking.cancel()
+        await left.wait()
+        assert asking.cancelled()
+
+
+@on_loop
+async def test_closing_leaves_nothing_of_a_broker_that_was_too_slow() -> None:
+    clock, hesitant = Clock(), Hesitant()
+    clock.wake.set()
+    async with FakeBroker(hesitant) as slow, FakeBroker() as other:
+        async with pool(slow, other, clock=clock) as it:
+            await beat(it, slow)
+            await beat_any(it)
+            assert it._lines[slow.address, MAIN_LANE].users == 1, "it is left to its timeout"
+        assert not it._tasks
+
+
+def test_more_brokers_are_asked_ever_more_seldom() -> None:
+    assert [*islice(patiences(60.0), 6)] == [1, 2, 4, 8, 16, 32], "a slow cluster is not flooded"
+    assert [*islice(patiences(2.0), 2)] == [0.5, 1.0], "the third has a quarter of the time left"
 
 
 # --- backoff -------------------------------------------------------------------------------
@@ -516,7 +592,7 @@ async def test_brokers_in_backoff_are_asked_last() -> None:
             )
             assert it._candidates() == [alive.address, dead]
             await beat_any(it)
-        assert clock.sleeps == []
+        assert clock.sleeps == [1.0], "patience with the living one, and no backoff"
 
 
 # --- the end -------------------------------------------------------------------------------
