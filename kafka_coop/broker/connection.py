@@ -88,6 +88,7 @@ class Connection:
         *,
         security: Security | None = None,
         clock: Clock | None = None,
+        probed: bool = False,
     ) -> Connection:
         """Connects, by TCP and TLS, agrees on versions and authenticates.
 
@@ -97,6 +98,8 @@ class Connection:
             settings: Of these, ``connect_timeout`` limits everything here together.
             security: Shared by a client's connections; None: built from the settings.
             clock: Measures sessions.
+            probed: Whether the kernel is to look after the flow, whatever
+                ``socket.keepalive.enable`` says (`kafka_coop.broker.keepalive`).
 
         Raises:
             RequestFailedError: No connection. Its text names the broker and a remedy.
@@ -118,7 +121,7 @@ class Connection:
         limit = settings.connect_timeout.total_seconds()
         try:
             async with asyncio.timeout(limit):
-                await dial(wire, settings, security.tls)
+                await dial(wire, settings, security.tls, probed=probed)
                 await connection._greet()
         except BaseException as error:
             late = too_slow(peer, wire.stage, limit)

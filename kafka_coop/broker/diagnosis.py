@@ -248,6 +248,11 @@ def cut(
     if isinstance(error, ssl.SSLError):
         # Once ApiVersions is answered nothing can be wrong with certificates and settings.
         return _garbled(peer, stage, error) if stage in _SERVED else tls_failed(peer, error)
+    if isinstance(error, TimeoutError):
+        return ConnectionFailedError(
+            f"{peer}: the connection died during {stage.value}: the system got no answer to what "
+            f"it sent; a NAT, firewall or load balancer dropped it, or network or host are down"
+        )
     if stage is Stage.TLS_HANDSHAKE:
         return _not_tls(peer)
     how = f" ({_in_words(error)})" if isinstance(error, OSError) else ""

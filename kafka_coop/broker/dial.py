@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from kafka_coop.broker.blocking import run_blocking
 from kafka_coop.broker.diagnosis import Peer, Stage, cut, tls_failed, unreachable, unresolved
+from kafka_coop.broker.keepalive import probe
 from kafka_coop.broker.tls import shown_by
 from kafka_coop.broker.wire import Wire
 from kafka_coop.config import ConnectionSettings
@@ -20,8 +21,16 @@ _Address: TypeAlias = tuple[Any, ...]
 _FAMILIES = {"any": socket.AF_UNSPEC, "v4": socket.AF_INET, "v6": socket.AF_INET6}
 
 
-async def dial(wire: Wire, settings: ConnectionSettings, tls: ssl.SSLContext | None) -> None:
+async def dial(
+    wire: Wire, settings: ConnectionSettings, tls: ssl.SSLContext | None, *, probed: bool
+) -> None:
     """Connects a wire to its peer. The caller limits the whole with ``connect_timeout``.
+
+    Args:
+        wire: What to connect.
+        settings: How.
+        tls: None: plaintext.
+        probed: Whether the kernel is to look after the flow (`kafka_coop.broker.keepalive`).
 
     Raises:
         ConnectionFailedError: No address could be reached, or it does not speak TLS.
@@ -33,6 +42,8 @@ async def dial(wire: Wire, settings: ConnectionSettings, tls: ssl.SSLContext | N
     addresses = await _resolve(wire.peer, settings)
     wire.stage = Stage.CONNECTING
     sock = await _connect_any(wire.peer, addresses, settings, deadline)
+    if probed:
+        probe(sock)
     if tls is not None:
         wire.stage = Stage.TLS_HANDSHAKE
         wire.peer = replace(wire.peer, identity=shown_by(tls))

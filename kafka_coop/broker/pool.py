@@ -36,7 +36,13 @@ _Address: TypeAlias = tuple[str, int]
 MAIN_LANE = "main"
 JOIN_LANE = "join"
 """For JoinGroup, which the broker parks until the round is complete: whatever else were sent
-on its connection would wait behind it."""
+on its connection would wait behind it.
+
+No heartbeats go over it: between rounds and while a JoinGroup is parked nothing does, for
+minutes. Were its flow forgotten on the way, the next JoinGroup would be lost, and the group would
+wait for this member until the rebalance timeout, though the main lane is in good health. So the
+kernel probes it, whatever ``socket.keepalive.enable`` says. A new connection for each round would
+do between rounds, but not for a parked JoinGroup, and its handshakes would lengthen every gap."""
 
 
 class Brokers:
@@ -262,7 +268,12 @@ class Brokers:
             line = self._lines[address, lane] = Line(
                 address=str(Peer(host=host, port=port)),
                 connect=lambda: Connection.open(
-                    host, port, self._settings, security=self._security, clock=self._clock
+                    host,
+                    port,
+                    self._settings,
+                    security=self._security,
+                    clock=self._clock,
+                    probed=lane == JOIN_LANE,
                 ),
                 backoff=self._backoff(address),
                 clock=self._clock,

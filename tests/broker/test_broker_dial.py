@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+import errno
 import socket
 import ssl
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
@@ -33,6 +35,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 
 from kafka_coop.broker.connection import Connection
 from kafka_coop.broker.diagnosis import Peer, Stage, cut, tls_failed
+from kafka_coop.broker.keepalive import probe
 from kafka_coop.broker.tls import Identity
 from kafka_coop.config import ConnectionSettings, TlsSettings
 from kafka_coop.errors import AuthenticationFailedError, ConnectionFailedError, RequestFailedError
@@ -170,6 +173,58 @@ async def test_socket_options_are_set(keepalive: bool, nagle_disable: bool) -> N
         assert bool(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)) == nagle_disable
         connection.close()
         await connection.wait_closed()
+
+
+LINUX = {
+    "SO_KEEPALIVE": 1,
+    "TCP_KEEPIDLE": 10,
+    "TCP_KEEPINTVL": 5,
+    "TCP_KEEPCNT": 2,
+    "TCP_USER_TIMEOUT": 20_000,
+}
+
+
+class Options:
+    """A socket that notes what is set, and refuses some of it."""
+
+    def __init__(self, *refused: int) -> None:
+        self.set: dict[int, int] = {}
+        self._refused = refused
+
+    def setsockopt(self, _level: int, option: int, value: int) -> None:
+        if option in self._refused:
+            raise OSError(errno.ENOPROTOOPT, "Protocol not available")
+        self.set[option] = value
+
+
+def probed(*refused: int) -> dict[int, int]:
+    options: Any = Options(*refused)
+    probe(options)
+    found: dict[int, int] = options.set
+    return found
+
+
+def test_a_flow_is_probed_by_the_names_that_the_system_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in LINUX.keys() - {"SO_KEEPALIVE"}:
+        monkeypatch.delattr(socket, name, raising=False)
+    monkeypatch.setattr(socket, "TCP_KEEPALIVE", 16, raising=False)  # macOS
+    assert probed() == {socket.SO_KEEPALIVE: 1, 16: 10}
+
+
+@pytest.mark.parametrize("stage", [Stage.TLS_HANDSHAKE, Stage.PROVEN])
+def test_a_flow_that_the_kernel_found_dead_is_no_brokers_fault(stage: Stage) -> None:
+    died = TimeoutError(errno.ETIMEDOUT, "Connection timed out")
+    error = cut(Peer(host="h", port=1), stage, died)
+    assert isinstance(error, ConnectionFailedError)
+    assert "a NAT, firewall or load balancer dropped it" in str(error)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux's options")
+def test_an_option_that_is_refused_is_done_without() -> None:
+    options = {getattr(socket, name): value for name, value in LINUX.items()}
+    assert probed() == options
+    del options[socket.TCP_USER_TIMEOUT]
+    assert probed(socket.TCP_USER_TIMEOUT) == options
 
 
 # --- TLS -----------------------------------------------------------------------------------

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
@@ -147,6 +148,52 @@ async def test_a_parked_join_does_not_stop_the_main_lane() -> None:
         parking.complete.set()
         assert isinstance(await joining, GroupJoined)
         assert broker.visits == 2
+
+
+def options(it: Brokers, broker: FakeBroker, lane: str) -> dict[str, int]:
+    connection = it._lines[broker.address, lane]._connection
+    assert connection is not None
+    assert connection._wire._transport is not None
+    sock = connection._wire._transport.get_extra_info("socket")
+    return {
+        "keepalive": sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE),
+        "idle": sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE),
+        "unacknowledged": sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT),
+    }
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux's options")
+@pytest.mark.parametrize("encrypted", [False, True])
+@pytest.mark.parametrize("keepalive", [False, True])
+@on_loop
+async def test_the_lane_without_heartbeats_is_probed_by_the_kernel(
+    *, encrypted: bool, keepalive: bool
+) -> None:
+    """Were its flow dropped on the way, a JoinGroup would be lost and the whole group wait."""
+    tls = broker_context() if encrypted else None
+    trusting = TlsSettings(ca_pem=authority_pem()) if encrypted else None
+    changes: dict[str, Any] = {"tls": trusting, "keepalive": keepalive}
+    async with FakeBroker(tls=tls) as broker, pool(broker, **changes) as it:
+        await beat(it, broker, JOIN_LANE)
+        await beat(it, broker, MAIN_LANE)
+        probed = {"keepalive": 1, "idle": 10, "unacknowledged": 20_000}
+        assert options(it, broker, JOIN_LANE) == probed
+        other = options(it, broker, MAIN_LANE)
+        assert (other["keepalive"], other["unacknowledged"]) == (keepalive, 0)
+
+
+@on_loop
+async def test_a_lane_that_died_while_it_was_idle_is_made_anew_at_once() -> None:
+    clock = Clock()
+    async with FakeBroker() as broker, pool(broker, clock=clock) as it:
+        await beat(it, broker, JOIN_LANE)
+        connection = it._lines[broker.address, JOIN_LANE]._connection
+        assert connection is not None
+        assert connection._wire._transport is not None
+        connection._wire._transport.abort()  # so asyncio ends one that the kernel has given up
+        await connection._wire.gone()
+        await beat(it, broker, JOIN_LANE)
+        assert (broker.visits, clock.sleeps) == (2, [])
 
 
 @on_loop
