@@ -146,9 +146,10 @@ class MemberCore:
         self._raising: dict[int, Failure] = {}
         self._halted_by: int | None = None
         self._last_polled = 0.0
-        self._must_poll = False
         self._overdue: Failure | None = None
-        """Raised where the user hears of what their silence has cost: behind on_lost."""
+        """Raised where the user hears of what their silence has cost: behind on_lost, and before
+        the next join. Until then nothing else that they carry out settles it: on_revoke may have
+        taken so long, and have left nothing to lose."""
 
         # What a leader must know, and its watch.
         self._recalled: Mapping[str, Partitions] = {}

@@ -54,7 +54,7 @@ class Joining(Adopting):
             self._retry_at = None
         if self._blocking is not None and not self._may_outlive(self._blocking):
             return ()
-        if self.generation == NO_GENERATION and (self.owned or self._must_poll):
+        if self.generation == NO_GENERATION and (self.owned or self._overdue is not None):
             self._enter(State.PREPARING)
             return self._offer_blocking(self._losing(), now)[0]
         if self._halted_by is not None or self._discovery.node is None:

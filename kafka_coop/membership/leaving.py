@@ -201,5 +201,4 @@ class Leaving(MemberCore):
         self._overdue = Failure(code=LOCAL_MAX_POLL_EXCEEDED, message=text, retriable=True)
         left = self._leave_request("consumer poll timeout has expired.")
         static = self.settings.instance_id is not None
-        self._must_poll = True
         return left + self._reset("consumer poll timeout has expired.", now, keep_member_id=static)

@@ -199,7 +199,6 @@ class Member(Joining, Leaving):
         if out is None or out.step_id != event.step_id:
             return effects
         self._blocking = None
-        self._must_poll = False
         if any(isinstance(action, RaiseError) for action in out.gives_up.actions):
             self._overdue = None
         if out.outlived:

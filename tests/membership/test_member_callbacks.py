@@ -520,6 +520,39 @@ def test_who_unsubscribes_and_never_polls_again_is_out_of_the_group_all_the_same
     assert box.member.next_deadline() is None
 
 
+def all_is_being_given_up(strategy: str) -> MemberBox:
+    """Its user is inside on_revoke: before the join, or because the round has taken everything."""
+    box = stable(strategy)
+    box.beat(ErrorCode.rebalance_in_progress)
+    if strategy == "cooperative-sticky":
+        box.answer_join(generation=2)
+        box.answer_sync(NOTHING)
+    assert box.actions() == revoked_and_released(T01)
+    return box
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_whose_on_revoke_takes_too_long_is_told_once_it_returns_and_not_at_a_later_loss(
+    strategy: str,
+) -> None:
+    box = all_is_being_given_up(strategy)
+    box.tick(301)
+    joins = len(box.sent(ef.SendJoin))
+    box.do_steps()
+    (told,) = box.last(ef.OfferStep).step.actions
+    assert isinstance(told, ef.RaiseError), "nothing is left that could be lost"
+    assert told.failure.code == LOCAL_MAX_POLL_EXCEEDED
+    assert len(box.sent(ef.SendJoin)) == joins, "it joins once the user has heard"
+    box.do_steps()
+    assert len(box.sent(ef.SendJoin)) == joins + 1
+    box.answer_join(generation=3)
+    box.answer_sync(T01)
+    box.do_steps()
+    box.effects.clear()
+    box.beat(ErrorCode.unknown_member_id)
+    assert box.actions() == lost_and_released(T01)
+
+
 def test_a_late_poll_of_a_static_member_keeps_its_id_and_says_nothing() -> None:
     """Its own next request would be fenced by itself otherwise: KAFKA-20985."""
     box = MemberBox.fresh(instance_id="static-1").join(T01)
