@@ -91,7 +91,7 @@ class ClassicBackend:
         self._stopping: asyncio.Event | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._joins: dict[int, tuple[asyncio.Task[None], Node]] = {}
+        self._parked: dict[int, tuple[asyncio.Task[None], Node]] = {}
         self._ahead: Ahead | None = None
         self._assignors = {a.name: a for a in settings.assignors}
         self._identity = self._standing.identity
@@ -282,7 +282,7 @@ class ClassicBackend:
                 self._ask_any(request, lambda a: ev.MetadataAnswered(token=token, answer=a))
             case ef.SendJoin(token=token, node=node):
                 self.mailbox.topics = self._member.topics
-                self._joins[token] = (
+                self._parked[token] = (
                     self._ask(effect, lambda a: ev.JoinAnswered(token=token, answer=a), JOIN_LANE),
                     node,
                 )
@@ -362,7 +362,8 @@ class ClassicBackend:
         def event(answer: Any) -> ev.Event:
             return ev.SyncAnswered(token=effect.token, answer=answer)
 
-        self._ask(effect, event, JOIN_LANE, self._ahead.behind)
+        asked = self._ask(effect, event, JOIN_LANE, self._ahead.behind)
+        self._parked[effect.token] = asked, effect.node
 
     def _beat(self, effect: ef.SendHeartbeat) -> None:
         """Without a task where a connection stands: beats are what an idle member costs."""
@@ -395,8 +396,8 @@ class ClassicBackend:
         self._handle(event(answer))
 
     def _abort_join(self, token: int) -> None:
-        """A parked JoinGroup is freed by closing its connection, and in no other way."""
-        task, node = self._joins.pop(token, (None, None))
+        """A connection is freed of what is parked on it by closing it, and in no other way."""
+        task, node = self._parked.pop(token, (None, None))
         if task is not None and node is not None and not task.done():
             task.cancel()
             self._brokers.drop(node, JOIN_LANE)
@@ -474,8 +475,8 @@ class ClassicBackend:
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        for token in [t for t, (join, _) in self._joins.items() if join is task]:
-            del self._joins[token]
+        for token in [t for t, (parked, _) in self._parked.items() if parked is task]:
+            del self._parked[token]
         if not task.cancelled() and (error := task.exception()) is not None:
             self._log.error(
                 "a bug in the membership of %s", self._settings.group_id, exc_info=error

@@ -46,6 +46,9 @@ from kafka_coop.types import (
 
 Effects = tuple[Effect, ...]
 
+_PARKED = frozenset({State.JOINING, State.SYNCING})
+"""The coordinator answers when all have joined, or when the leader has sent its plan."""
+
 _LINGER = 0.1
 """Seconds from the moment that a draining member is relieved to its close: a poll's return."""
 
@@ -256,9 +259,7 @@ class MemberCore:
         self._attendance.reset()
         if not keep_member_id:
             self.member_id = NO_MEMBER_ID
-        effects = self._pulse.stop()
-        if self.state is State.JOINING and self._awaited is not None:
-            effects += (AbortJoin(token=self._awaited),)
+        effects = self._pulse.stop() + self._abort_parked()
         if self.state in MEMBER:
             self._awaited = None
         self._joined = None
@@ -276,6 +277,17 @@ class MemberCore:
             # would take its answer for a new session, and be dropped within the lease.
             self._force_rejoin(why, now)
         return effects
+
+    def _abort_parked(self) -> Effects:
+        """Gives up the JoinGroup or SyncGroup that is out, if one is.
+
+        The coordinator answers neither for a member that it has removed, nor does it read on where
+        one is parked: the next JoinGroup would wait behind it until it is given up.
+        """
+        if self.state not in _PARKED or self._awaited is None:
+            return ()
+        token, self._awaited = self._awaited, None
+        return (AbortJoin(token=token),)
 
     def _leave_for_unjoined(self) -> None:
         if self.state is not State.UNJOINED:

@@ -139,7 +139,10 @@ class SendJoin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbortJoin:
-    """Its answer is no longer wanted: free the connection it may be parked on."""
+    """A JoinGroup's or SyncGroup's answer is no longer wanted: free the connection for joining.
+
+    It may be parked there, for as long as the others take, and what is sent next is behind it.
+    """
 
     token: int
 

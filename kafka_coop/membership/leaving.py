@@ -59,8 +59,7 @@ class Leaving(MemberCore):
         effects: Effects = ()
         awaits_id = self.state is State.JOINING and self.member_id == NO_MEMBER_ID
         if not awaits_id:
-            if self.state is State.JOINING and self._awaited is not None:
-                effects += (AbortJoin(token=self._awaited),)
+            effects += self._abort_parked()
             self._awaited = None
         self._enter(State.LEAVING)
         self._round_ends_by = None
@@ -158,6 +157,9 @@ class Leaving(MemberCore):
 
     def _finish_leaving(self, now: float) -> Effects:
         effects = self._pulse.stop()
+        if self._awaited is not None and self.member_id == NO_MEMBER_ID:
+            # The JoinGroup that was to bring our id is parked, as a static member's first one is.
+            effects += (AbortJoin(token=self._awaited),)
         self.generation, self.applied, self.member_id = NO_GENERATION, NO_GENERATION, NO_MEMBER_ID
         self._attendance.reset()
         self._awaited, self._joined, self._round, self._rejoin = None, None, None, None

@@ -106,7 +106,7 @@ class Process:
         self.user = User(self, habits)
         self._client = Client(client_id=settings.client_id)
         self._deferred: list[tuple[Job, tuple[Any, ...]]] = []
-        self._joins: dict[int, Call] = {}
+        self._parked: dict[int, Call] = {}
         self._timer: float | None = None
         self._posted = 0.0
         self._said: tuple[tuple[str, bytes], ...] = ()  # of a peer, in its last JoinGroup
@@ -280,17 +280,17 @@ class Process:
                     # Not at once: the effects that follow this one come first.
                     self.soon(self.handle, ev.StepWithdrawn(step_id=step_id))
             case ef.SendJoin(token=token):
-                self._joins[token] = self._ask_node(
+                self._parked[token] = self._ask_node(
                     self._translated(effect),
                     lambda a: ev.JoinAnswered(token=token, answer=a),
                     JOIN_LANE,
                 )
             case ef.AbortJoin(token=token):
-                call = self._joins.pop(token, None)
+                call = self._parked.pop(token, None)
                 if call is not None:
                     self.world.network.abort(call)
             case ef.SendSync(token=token):
-                self._ask_node(
+                self._parked[token] = self._ask_node(
                     self._translated(effect),
                     lambda a: ev.SyncAnswered(token=token, answer=self._understood(a)),
                     JOIN_LANE,

@@ -807,3 +807,62 @@ def test_an_unsubscribe_that_waits_for_a_round_is_undone_by_a_subscribe() -> Non
     box.answer_join(generation=2)
     box.answer_sync(T01)
     assert box.stands(State.STABLE)
+
+
+# --- what is parked when it is not wanted any more -----------------------------------------
+
+
+def parked(at: State) -> MemberBox:
+    """The other members, or the leader, let it wait."""
+    box = stable()
+    box.beat(ErrorCode.rebalance_in_progress)
+    if at is State.SYNCING:
+        box.answer_join(generation=2)
+    assert box.stands(at)
+    return box
+
+
+def unsubscribes(box: MemberBox) -> None:
+    box.handle(ev.Unsubscribe())
+    box.tick(1.0)
+    box.do_steps()
+    box.answer_leave()
+    box.subscribe("t")
+
+
+def polls_too_late(box: MemberBox) -> None:
+    box.tick(301.0)
+    box.do_steps()
+
+
+def is_removed_from_the_group(box: MemberBox) -> None:
+    box.beat(ErrorCode.unknown_member_id)
+    box.do_steps()
+
+
+@pytest.mark.parametrize("happens", [unsubscribes, polls_too_late, is_removed_from_the_group])
+@pytest.mark.parametrize("at", [State.JOINING, State.SYNCING])
+def test_a_new_join_does_not_queue_behind_what_was_parked_before(
+    at: State, happens: Callable[[MemberBox], None]
+) -> None:
+    """The coordinator never answers whom it has removed, and reads nothing else meanwhile."""
+    box = parked(at)
+    sent = box.last(ef.SendJoin) if at is State.JOINING else box.last(ef.SendSync)
+    box.effects.clear()
+    happens(box)
+    aborted, joined = ef.AbortJoin(token=sent.token), box.last(ef.SendJoin)
+    assert box.effects.index(aborted) < box.effects.index(joined)
+
+
+def test_nor_does_it_where_an_id_that_was_waited_for_did_not_come() -> None:
+    """A static member's first JoinGroup is parked without one."""
+    box = MemberBox.fresh(instance_id="i")
+    box.subscribe("t")
+    box.find()
+    first = box.last(ef.SendJoin).token
+    box.handle(ev.Unsubscribe())
+    box.tick(1.0)
+    assert box.stands(State.UNSUBSCRIBED)
+    box.subscribe("t")
+    aborted, joined = ef.AbortJoin(token=first), box.last(ef.SendJoin)
+    assert box.effects.index(aborted) < box.effects.index(joined)

@@ -14,7 +14,7 @@ import pytest
 from kafka_coop.simulation import faults as ft
 from kafka_coop.simulation.check import run
 from kafka_coop.simulation.user import UserHabits
-from kafka_coop.simulation.world import MemberPlan, Scenario, Timing
+from kafka_coop.simulation.world import MemberPlan, Scenario, Timing, World
 
 EVERYTHING = ("alpha", "beta", "gamma")
 
@@ -529,3 +529,25 @@ def a_static_peer_that_polled_too_late_comes_back() -> Scenario:
 def test_a_bug_does_not_come_back(make: Callable[[], Scenario]) -> None:
     verdict = run(make())
     assert not verdict.violated, verdict.text
+
+
+def test_who_unsubscribes_while_the_leader_plans_is_back_as_soon_as_it_has() -> None:
+    """Its SyncGroup stayed parked, and the next JoinGroup behind it: for a rebalance timeout."""
+    plan = MemberPlan(topics=("alpha",))
+    world = World(
+        scenario(
+            1,
+            {"m0": plan, "m1": plan},
+            (0.0, ft.Start(member="m0")),
+            (1.0, ft.SlowAssignor(member="m0", seconds=10.0)),
+            (1.1, ft.Start(member="m1")),
+            (3.0, ft.Unsubscribe(member="m1")),
+            (4.5, ft.Resubscribe(member="m1", topics=("alpha",))),
+            quiet_at=5.0,
+            timing=Timing(session=10.0, rebalance=60.0, request=10.0),
+            topics={"alpha": 4},
+        )
+    )
+    # A plan that nobody waits for any more, and those of the two rounds that give m1 its half.
+    world.run_until(2.0 + 3 * 10.0 + 1.0)
+    assert {len(process.user.owned) for process in world.processes.values()} == {2}
