@@ -293,6 +293,10 @@ class MemberCore:
         if self.state is not State.UNJOINED:
             self._enter(State.UNJOINED)
 
+    def _forget_coordinator(self, now: float) -> Effects:
+        """It does not answer, or says that it is none."""
+        return self._pulse.lose() + self._discovery.forget(now)
+
     # --- rounds ----------------------------------------------------------------------------
 
     def _wish(self, reason: str, now: float) -> None:

@@ -379,7 +379,7 @@ class Joining(Adopting):
         self._wish(why, now)
         if force:
             self._rejoins += 1
-        return self._discovery.forget(now) if rediscover else ()
+        return self._forget_coordinator(now) if rediscover else ()
 
     def _give_up_round(self, failure: Failure, now: float) -> Effects:
         """No retry of ours can help: the user hears of it, and the next poll tries again."""

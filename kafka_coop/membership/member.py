@@ -239,7 +239,7 @@ class Member(Joining, Leaving):
         if error is None or sender is None or error is ErrorCode.none:
             return effects
         if isinstance(error, RequestFailedError):
-            return effects + self._tell_if_hopeless(error) + self._discovery.forget(now)
+            return effects + self._tell_if_hopeless(error) + self._forget_coordinator(now)
         return effects + self._refused(HEARTBEAT[error], error, "heartbeat", sender, now)
 
     def _on_commit_refused(self, event: ev.CommitRefused, now: float) -> Effects:
@@ -260,7 +260,7 @@ class Member(Joining, Leaving):
         An error about an identity concerns us only while that identity is still ours.
         """
         if reaction is Reaction.REDISCOVER:
-            return self._discovery.forget(now)
+            return self._forget_coordinator(now)
         if sender != self.metadata or self.generation == NO_GENERATION:
             return ()
         match reaction:
@@ -298,7 +298,7 @@ class Member(Joining, Leaving):
         return effects
 
     def _on_coordinator_lost(self, _event: ev.CoordinatorLost, now: float) -> Effects:
-        return self._discovery.forget(now)
+        return self._forget_coordinator(now)
 
     def _on_coordinator_wanted(self, _event: ev.CoordinatorWanted, now: float) -> Effects:
         return self._discovery.ensure(now)
@@ -354,7 +354,7 @@ class Member(Joining, Leaving):
         if ends is not None and now >= ends:
             # Only the coordinator can say that we are out; whoever it is now, ask it.
             self._pulse.expire(now)
-            effects += self._discovery.forget(now)
+            effects += self._forget_coordinator(now)
         overdue = self._pulse.follow_up_due
         if overdue is not None and now >= overdue:
             self._pulse.told()

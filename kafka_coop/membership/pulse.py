@@ -25,6 +25,10 @@ begins, or its JoinGroup may be lost; whoever waits no longer gives its partitio
 and the member hears of it with its next heartbeat only. So the lease ends, too, a rebalance
 timeout after the last moment for which it is *proven* that no round had begun to wait for us.
 
+Silence. A beat may hang, on a connection that a firewall or a vanished host has left half-open. It
+is given up while the session has time for another one, which goes out as soon as the coordinator
+has been looked for anew: the same one, on a new connection, may be well.
+
 Doubt. A coordinator that has just taken the group over acknowledges every heartbeat, for it
 does not know its members yet. While our lease lasts this does no harm: we can't have been
 dropped, and it gives everyone a new session when it has read the group. Once the lease has run
@@ -87,6 +91,8 @@ class Pulse:
         self._delivered_at: float | None = None
         self._flying: tuple[int, float, GroupMetadata] | None = None
         self._last_sent = 0.0
+        self._lost = False
+        """The last beat was not answered: whoever is found next is asked at once."""
         self._not_before = 0.0
         self._session_ends: float | None = None
         self._acknowledged = float("-inf")
@@ -178,6 +184,7 @@ class Pulse:
         # JoinGroup. Were it to count, we would not hear of the follow-up round for a tenth of a
         # second, and what moves in it would wait for us.
         self._not_before = 0.0
+        self._lost = False
         self._identity = identity
         self._synced = False
         self._unhurried = max(self._unhurried, began)
@@ -266,9 +273,10 @@ class Pulse:
         due = self.deadline()
         if node is None or due is None or now < due or self._identity is None:
             return ()
-        s, me = self._settings, self._identity
+        me = self._identity
         token = self._new_token()
         self._flying = (token, now, me)
+        self._lost = False
         self._last_sent = now
         request = Heartbeat(
             group_id=me.group_id,
@@ -276,8 +284,28 @@ class Pulse:
             member_id=me.member_id,
             instance_id=me.instance_id,
         )
-        timeout = min(s.request_timeout, s.session_timeout)
+        timeout = min(self._settings.request_timeout, self._patience(now))
         return (SendHeartbeat(token=token, node=node, request=request, timeout=timeout),)
+
+    def _patience(self, now: float) -> timedelta:
+        """How long a beat may take: half of what is left, and another comes within the session.
+
+        A quarter of a session in any case: a broker that is slow, and answers, is none that hangs.
+        """
+        session = self._settings.session_timeout
+        left = timedelta(seconds=(self._session_ends or now) - now)
+        return max(left / 2, session / 4)
+
+    def lose(self) -> tuple[Effect, ...]:
+        """The coordinator is to be looked for: its answer, if one is due, is awaited no more.
+
+        A beat that hangs would keep us from beating for whoever is found, until it is given up;
+        and that would have us look for the coordinator once more.
+        """
+        if self._flying is None:
+            return ()
+        self._flying, self._lost = None, True
+        return (HeartbeatObserved(latency=None),)
 
     def answered(
         self, event: HeartbeatAnswered, now: float
@@ -291,6 +319,7 @@ class Pulse:
         _, sent_at, sender = self._flying
         self._flying = None
         if isinstance(event.answer, RequestFailedError):
+            self._lost = True
             self._not_before = now + self._settings.retry_backoff.total_seconds()
             return (HeartbeatObserved(latency=None),), event.answer, sender
         error = event.answer.error
@@ -325,6 +354,8 @@ class Pulse:
         return max(self._next_beat(), self._not_before)
 
     def _next_beat(self) -> float:
+        if self._lost:
+            return self._last_sent
         ordinary = self.interval
         due = self._last_sent + ordinary
         if self._announced_at is not None:

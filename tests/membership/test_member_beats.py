@@ -9,11 +9,13 @@ from itertools import count, pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from member_box import NODE, settings
+from member_box import NODE, MemberBox, settings
 
-from kafka_coop.membership.effects import SendHeartbeat
-from kafka_coop.membership.events import HeartbeatAnswered
+from kafka_coop.errors import RequestTimedOutError
+from kafka_coop.membership.effects import CoordinatorChanged, HeartbeatObserved, SendHeartbeat
+from kafka_coop.membership.events import CoordinatorLost, HeartbeatAnswered
 from kafka_coop.membership.pulse import FOLLOW_UP_INTERVAL, IN_STEP_UP_TO, Pulse
+from kafka_coop.membership.states import State
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import HeartbeatAcked
 from kafka_coop.types import Generation, GroupMetadata, MemberId
@@ -192,3 +194,79 @@ def test_a_beat_that_is_refused_for_the_generation_before_holds_up_none(crosses:
     due = pulse.deadline()
     assert due is not None
     assert due <= now + FOLLOW_UP_INTERVAL
+
+
+# --- beats that hang -----------------------------------------------------------------------
+
+SESSION = 45.0
+
+
+def next_beat(box: MemberBox) -> SendHeartbeat:
+    """The next one, when it is due; nobody answers it yet."""
+    before = len(box.sent(SendHeartbeat))
+    while len(box.sent(SendHeartbeat)) == before:
+        box.tick(max(0.0, box.until_deadline()))
+    return box.last(SendHeartbeat)
+
+
+def give_up(box: MemberBox, hung: SendHeartbeat) -> None:
+    """Its time is over; the coordinator is looked for, and is where it was."""
+    box.now += hung.timeout.total_seconds()
+    box.handle(HeartbeatAnswered(token=hung.token, answer=RequestTimedOutError("no answer")))
+    find_anew(box)
+
+
+def find_anew(box: MemberBox) -> None:
+    assert box.last(CoordinatorChanged).node is None
+    box.tick(box.until_deadline())
+    box.find()
+    assert box.last(CoordinatorChanged).node == NODE
+
+
+@pytest.mark.parametrize(("interval", "others"), [(None, 2), (SESSION / 2, 1)])
+def test_a_beat_that_hangs_leaves_the_session_time_for_another(
+    interval: float | None, others: int
+) -> None:
+    """The connection was half-open, and the coordinator well: it dropped a member that lived."""
+    own = None if interval is None else timedelta(seconds=interval)
+    box = MemberBox.fresh(heartbeat_interval=own).at(State.STABLE)
+    box.beat()
+    ends = box.now + SESSION
+    hung = next_beat(box)
+    for _ in range(others):
+        give_up(box, hung)
+        hung = next_beat(box)
+        assert box.now < ends - 1.0
+
+
+@pytest.mark.parametrize(("session", "first", "second"), [(45.0, 21.0, 11.25), (6.0, 1.5, 1.5)])
+def test_a_slow_broker_is_not_taken_for_one_that_hangs(
+    session: float, first: float, second: float
+) -> None:
+    """Seconds that it may take over a beat, and over the one that makes up for it."""
+    box = MemberBox.fresh(session_timeout=timedelta(seconds=session)).at(State.STABLE)
+    box.beat()
+    assert next_beat(box).timeout.total_seconds() == pytest.approx(first)
+    give_up(box, box.last(SendHeartbeat))
+    assert next_beat(box).timeout.total_seconds() == pytest.approx(second)
+
+
+@pytest.mark.parametrize("by", ["a commit", "the session's end"])
+def test_a_beat_for_a_coordinator_that_was_given_up_is_waited_for_no_more(by: str) -> None:
+    """It kept whoever was found from being asked, and had it forgotten when it failed at last."""
+    box = MemberBox.fresh().at(State.STABLE)
+    box.beat()
+    hung = next_beat(box)
+    if by == "a commit":
+        box.handle(CoordinatorLost())
+    else:
+        while box.last(CoordinatorChanged).node is not None:
+            box.tick(box.until_deadline())
+    assert box.last(HeartbeatObserved).latency is None
+    find_anew(box)
+    box.tick(box.until_deadline())
+    assert box.last(SendHeartbeat) is not hung, "whoever is found is asked at once"
+    late = HeartbeatAnswered(token=hung.token, answer=RequestTimedOutError("no answer"))
+    assert not box.handle(late)
+    box.answer_beat()
+    assert box.last(CoordinatorChanged).node == NODE
