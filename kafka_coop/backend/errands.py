@@ -147,14 +147,14 @@ class Errands:
             return
         (answer,) = yield Ask(((node, request),))
         if isinstance(answer, RequestFailedError):
-            self._at.tell(CoordinatorLost())
+            self._lost(node)
             yield self._pause(commit.attempts)
             return
         match commit.answered(answer, as_member=identity.generation != NO_GENERATION):
             case Next.FINISHED:
                 return
             case Next.REDISCOVER:
-                self._at.tell(CoordinatorLost())
+                self._lost(node)
             case Next.REJUDGE:
                 self._at.tell(
                     CommitRefused(
@@ -218,11 +218,11 @@ class Errands:
         request = OffsetFetch(group_id=self._at.settings.group_id, partitions=partitions)
         (answer,) = yield Ask(((node, request),))
         if isinstance(answer, RequestFailedError):
-            self._at.tell(CoordinatorLost())
+            self._lost(node)
             return None
         assert isinstance(answer, OffsetsFetched)
         if OFFSET_FETCH[answer.error] is Reaction.REDISCOVER:
-            self._at.tell(CoordinatorLost())
+            self._lost(node)
         return answer
 
     # --- starting positions ----------------------------------------------------------------
@@ -299,6 +299,11 @@ class Errands:
             self._at.tell(CoordinatorWanted())
             yield Changed(_COORDINATOR_PATIENCE)
         return node
+
+    def _lost(self, node: Node) -> None:
+        """It may have been given up, and another found, before our request to it failed."""
+        if self._at.standing.coordinator == node:
+            self._at.tell(CoordinatorLost())
 
     def _pause(self, attempt: int) -> Changed:
         """A backoff, cut short by whatever may be what was waited for."""

@@ -295,7 +295,18 @@ class Member(Joining, Leaving):
         effects, failure = self._discovery.answered(event, now)
         if failure is not None and self.state in MEMBER:
             return effects + self._fail(failure)
-        return effects
+        return effects + self._ask_anew(now) if effects else ()
+
+    def _ask_anew(self, now: float) -> Effects:
+        """A coordinator is found: what is parked was sent before the last one was lost.
+
+        A host that vanishes says nothing, and a connection on which we only wait does not break.
+        The heir has the group from the log, answers our heartbeats with what it wants of us, and
+        gets nothing but heartbeats for the rest of JoinGroup's time. Who finds the same one again
+        can't know what became of the other connection, either.
+        """
+        aborted = self._abort_parked()
+        return aborted + self._retry_round("the coordinator was lost", now) if aborted else ()
 
     def _on_coordinator_lost(self, _event: ev.CoordinatorLost, now: float) -> Effects:
         return self._forget_coordinator(now)

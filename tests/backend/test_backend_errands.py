@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 from kafka_coop.assignors import CooperativeSticky
 from kafka_coop.backend.errands import Ask, Changed, Errand, Errands, Surroundings
 from kafka_coop.config import OffsetReset
+from kafka_coop.errors import ConnectionFailedError
+from kafka_coop.membership.events import CoordinatorLost, Event
 from kafka_coop.membership.settings import MemberSettings
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import Node, OffsetAndMetadata, OffsetsCommitted
@@ -23,14 +28,22 @@ class Stable:
     commits_open = True
 
 
-def errands(settings: MemberSettings) -> Errands:
+ONE = MemberSettings(group_id="g", assignors=(CooperativeSticky(),))
+
+
+def errands(
+    settings: MemberSettings,
+    *,
+    standing: Stable | None = None,
+    tell: Callable[[Event], None] = lambda _: None,
+) -> Errands:
     return Errands(
         Surroundings(
-            standing=Stable(),
+            standing=standing or Stable(),
             settings=settings,
             reset=OffsetReset.EARLIEST,
             read_committed=True,
-            tell=lambda _: None,
+            tell=tell,
             owns=lambda _: True,
             giving_up=lambda: False,
             found=lambda _: None,
@@ -49,7 +62,7 @@ def finish(errand: Errand[Any]) -> None:
 
 
 def test_of_two_equal_commits_the_one_given_up_leaves_the_line() -> None:
-    line = errands(MemberSettings(group_id="g", assignors=(CooperativeSticky(),)))
+    line = errands(ONE)
     first, waiting, given_up, last = (
         line.commit({THERE: OffsetAndMetadata(offset=offset)}) for offset in (1, 2, 2, 3)
     )
@@ -63,3 +76,24 @@ def test_of_two_equal_commits_the_one_given_up_leaves_the_line() -> None:
     finish(waiting)
     assert isinstance(last.send(None), Ask)
     finish(last)
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_commit_that_fails_late_does_not_have_the_coordinator_s_heir_forgotten(
+    moved: bool,
+) -> None:
+    """Whoever forgets it asks it anew for all that it has parked."""
+    told: list[Event] = []
+    standing = Stable()
+    errand = errands(ONE, standing=standing, tell=told.append).commit(
+        {THERE: OffsetAndMetadata(offset=1)}
+    )
+    assert isinstance(next(errand), Ask)
+    if moved:
+        standing.coordinator = Node(node_id=2, host="heir", port=9092)
+    assert isinstance(errand.send([ConnectionFailedError("cut")]), Changed)
+    assert told == ([] if moved else [CoordinatorLost()])
+    again = errand.send(None)
+    assert isinstance(again, Ask)
+    assert again.requests[0][0] == standing.coordinator
+    finish(errand)

@@ -121,11 +121,11 @@ class MemberBox:
     def subscribe(self, *topics: str, patterns: Iterable[str] = ()) -> list[ef.Effect]:
         return self.handle(ev.Subscribe(topics=topics or ("t",), patterns=tuple(patterns)))
 
-    def find(self, error: ErrorCode = ErrorCode.none) -> list[ef.Effect]:
+    def find(self, error: ErrorCode = ErrorCode.none, *, node: Node = NODE) -> list[ef.Effect]:
         token = self.last(ef.SendFindCoordinator).token
-        node = NODE if error is ErrorCode.none else None
+        found = node if error is ErrorCode.none else None
         return self.handle(
-            ev.CoordinatorAnswered(token=token, answer=CoordinatorFound(error=error, node=node))
+            ev.CoordinatorAnswered(token=token, answer=CoordinatorFound(error=error, node=found))
         )
 
     def answer_join(

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
-from member_box import MemberBox, partitions
+from member_box import NODE, MemberBox, partitions, seconds
 
-from kafka_coop.errors import AuthenticationFailedError, ConnectionFailedError
+from kafka_coop.errors import AuthenticationFailedError, ConnectionFailedError, RequestTimedOutError
 from kafka_coop.membership import effects as ef
 from kafka_coop.membership import events as ev
 from kafka_coop.membership.failures import LOCAL_MAX_POLL_EXCEEDED
@@ -16,6 +16,7 @@ from kafka_coop.membership.pulse import FOLLOW_UP_INTERVAL
 from kafka_coop.membership.states import State
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.marks import AssignmentMarks, SubscriptionMarks, split_marks
+from kafka_coop.protocol.messages import Node
 from kafka_coop.types import NO_GENERATION, Generation, GroupMetadata, MemberId, Partitions
 
 NOTHING = Partitions()
@@ -866,3 +867,51 @@ def test_nor_does_it_where_an_id_that_was_waited_for_did_not_come() -> None:
     box.subscribe("t")
     aborted, joined = ef.AbortJoin(token=first), box.last(ef.SendJoin)
     assert box.effects.index(aborted) < box.effects.index(joined)
+
+
+HEIR = Node(node_id=2, host="broker-2", port=9092)
+
+
+def hear_nothing(box: MemberBox) -> None:
+    """A heartbeat is not answered in time; the coordinator is looked for."""
+    before = len(box.sent(ef.SendHeartbeat))
+    while len(box.sent(ef.SendHeartbeat)) == before:
+        box.tick(box.until_deadline())
+    hung = box.last(ef.SendHeartbeat)
+    box.now += seconds(hung.timeout)
+    answer = RequestTimedOutError("no answer")
+    box.handle(ev.HeartbeatAnswered(token=hung.token, answer=answer))
+    box.tick(box.until_deadline())
+
+
+@pytest.mark.parametrize("node", [NODE, HEIR], ids=["the same", "another"])
+@pytest.mark.parametrize("at", [State.JOINING, State.SYNCING])
+def test_what_a_silent_coordinator_has_parked_is_asked_of_whoever_is_found(
+    at: State, node: Node
+) -> None:
+    """Its host had vanished. The heir wanted a round, and got heartbeats for five minutes."""
+    box = parked(at)
+    sent = box.last(ef.SendJoin) if at is State.JOINING else box.last(ef.SendSync)
+    hear_nothing(box)
+    assert not box.sent(ef.AbortJoin), "as long as nobody else is known it may yet be answered"
+    found, joins = box.now, len(box.sent(ef.SendJoin))
+    box.find(node=node)
+    assert [aborted.token for aborted in box.sent(ef.AbortJoin)] == [sent.token]
+    while len(box.sent(ef.SendJoin)) == joins:
+        box.tick(box.until_deadline())
+    assert box.now - found <= seconds(box.member.settings.retry_backoff) * 1.2
+    join = box.last(ef.SendJoin)
+    assert join.node == node
+    assert join.request.member_id == "me"
+    assert box.subscription().owned == T01
+    assert not box.actions(), "nothing is given up for it"
+
+
+def test_who_is_in_no_round_need_not_join_whoever_is_found() -> None:
+    box = stable()
+    hear_nothing(box)
+    box.find(node=HEIR)
+    box.beat()
+    assert box.stands(State.STABLE)
+    assert not box.sent(ef.SendJoin)
+    assert not box.sent(ef.AbortJoin)

@@ -13,6 +13,7 @@ import pytest
 
 from kafka_coop.simulation import faults as ft
 from kafka_coop.simulation.check import run
+from kafka_coop.simulation.settling import unsettled
 from kafka_coop.simulation.user import UserHabits
 from kafka_coop.simulation.world import MemberPlan, Scenario, Timing, World
 
@@ -551,3 +552,26 @@ def test_who_unsubscribes_while_the_leader_plans_is_back_as_soon_as_it_has() -> 
     # A plan that nobody waits for any more, and those of the two rounds that give m1 its half.
     world.run_until(2.0 + 3 * 10.0 + 1.0)
     assert {len(process.user.owned) for process in world.processes.values()} == {2}
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_a_round_goes_on_at_the_heir_of_a_coordinator_that_has_vanished(seed: int) -> None:
+    """Those who had joined waited for the old one, longer than a rebalance timeout."""
+    members = dict.fromkeys(("m0", "m1", "m2"), MemberPlan(topics=("alpha",)))
+    world = World(
+        scenario(
+            seed,
+            members,
+            *((0.0, ft.Start(member=m)) for m in members),
+            (5.0, ft.Stall(member="m2", seconds=4.0)),
+            (5.1, ft.Enforce(member="m0")),
+            *((7.0, ft.Partition(member=m, node_id=1, seconds=200.0)) for m in members),
+            (7.1, ft.MoveCoordinator(to=2)),
+            quiet_at=300.0,
+            timing=Timing(session=10.0, rebalance=60.0, request=3.0),
+            topics={"alpha": 6},
+        )
+    )
+    # A session, and as long again for who asks the broker that has vanished where the heir is.
+    world.run_until(7.1 + 2 * 10.0)
+    assert not unsettled(world)
