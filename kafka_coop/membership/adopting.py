@@ -104,7 +104,7 @@ class Adopting(MemberCore):
             return ()
         try:
             assignor.on_assignment(assignment, self.metadata)
-        except Exception as error:  # noqa: BLE001  # a user's code may raise anything
+        except BaseException as error:  # noqa: BLE001  # a user's code may raise anything
             wrapped = AssignorFailedError(
                 f"{assignor.name}: on_assignment raised {error!r}: fix the assignor"
             )

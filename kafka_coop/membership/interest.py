@@ -57,7 +57,7 @@ def subscription_bytes(
     topics = interest.all_topics
     try:
         user_data = assignor.subscription_user_data(topics)
-    except Exception as error:
+    except BaseException as error:  # SystemExit would end the membership's thread
         raise AssignorFailedError(
             f"{assignor.name}: subscription_user_data raised {error!r}: fix the assignor"
         ) from error

@@ -15,7 +15,7 @@ from kafka_coop import CoopConsumer
 from kafka_coop.assignors import CooperativeSticky
 from kafka_coop.kafka_errors import AssignorException
 from kafka_coop.testing import EmbeddedKafka
-from kafka_coop.types import Cluster, GroupSubscription
+from kafka_coop.types import Assignment, Cluster, GroupMetadata, GroupSubscription
 
 PATIENCE = 60.0
 
@@ -35,15 +35,28 @@ class Stuck(CooperativeSticky):
 
 
 class Quitting(CooperativeSticky):
-    """The first time it ends as a script would."""
+    """One method ends as a script would, the first time."""
 
-    quits = True
+    def __init__(self, quits: str) -> None:
+        super().__init__()
+        self._quits = quits
 
     def assign(self, cluster: Cluster, group: GroupSubscription) -> Any:
-        if self.quits:
-            self.quits = False
-            raise SystemExit("config missing")
+        self._quit("assign")
         return super().assign(cluster, group)
+
+    def subscription_user_data(self, topics: tuple[str, ...]) -> bytes | None:
+        self._quit("subscription_user_data")
+        return super().subscription_user_data(topics)
+
+    def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:
+        self._quit("on_assignment")
+        super().on_assignment(assignment, metadata)
+
+    def _quit(self, called: str) -> None:
+        if called == self._quits:
+            self._quits = ""
+            raise SystemExit("config missing")
 
 
 def member(kafka: EmbeddedKafka, assignor: CooperativeSticky) -> CoopConsumer:
@@ -80,11 +93,12 @@ def test_close_does_not_wait_for_a_strategy_that_is_at_work(embedded: EmbeddedKa
         stuck.go.set()
 
 
+@pytest.mark.parametrize("method", ["assign", "subscription_user_data", "on_assignment"])
 def test_a_strategy_that_exits_is_raised_from_poll_and_the_group_goes_on(
-    embedded: EmbeddedKafka,
+    embedded: EmbeddedKafka, method: str
 ) -> None:
-    with contextlib.closing(member(embedded, Quitting())) as consumer:
-        with pytest.raises(AssignorException, match="SystemExit: config missing"):
+    with contextlib.closing(member(embedded, Quitting(method))) as consumer:
+        with pytest.raises(AssignorException, match=r"SystemExit.*config missing"):
             poll_until(lambda: False, consumer)
         consumer.enforce_rebalance("the strategy is mended")
         poll_until(lambda: len(consumer.assignment()) == 2, consumer)
