@@ -6,8 +6,8 @@
 A real Kafka on loopback, 48 partitions at 2,000 records/s in all (24 ms between two records of a
 partition), four members, each a process. For a while nothing happens; then a fifth joins, then
 closes; then the first is killed. Before each event all members beat *in phase*, 20 ms after one
-another, or *spread*, 0.6 s after one another: each is stopped for a little more than its heartbeat
-interval, so that a heartbeat is due, and goes on when it is to be sent. *As left*, they beat when
+another, or *spread*, 0.6 s after one another: each is stopped while its next heartbeat falls due,
+and goes on when it is to be sent. *As left*, they beat when
 the last round has left them to, which is elsewhere for each client: where a round takes long, all
 beat at its end. From run to run the events fall elsewhere between two heartbeats of 3 s, at the
 same places for every client: after the first member's heartbeat or, as left, the last round. With
@@ -84,15 +84,21 @@ PHASES = {"in phase": 0.02, "spread": 0.6, "as left": None}
 """Seconds from one member's heartbeat to the next one's. Were it none at all, the first one's
 session would end, once it is killed, in the same millisecond as the others send a heartbeat, and
 which comes first, a difference of three seconds, would be a matter of chance."""
-STOPPED = HEARTBEAT + 0.2
-"""Seconds for which a process is stopped that is to beat at once when it goes on."""
+TO_BEAT = ((0.0, 1.6), (4.55, 6.05))
+"""When a process is stopped that is to beat as soon as it goes on for good: from and to, seconds.
+Whose next heartbeat is due in the first half of an interval sends it at its end, the other later:
+so both are due in the second stop. One stop for more than a heartbeat's interval would do, but
+somebody who has just not sent one would be silent for more than a session of two."""
+NO_COMMIT = (6.35, 9.55)
+"""A third stop, right behind a heartbeat: most auto-commits, too, are due in it."""
 PAUSE = 2 * HEARTBEAT
 """Seconds from the end of what an event has brought about to that of its window."""
+STOPS = {"kill": (*TO_BEAT, NO_COMMIT)}
 BEATS_BEFORE = {"kill": 4}
 """How many heartbeats there are between the first member's, which is on time, and the interval in
 which an event falls; one, where nothing is said. A commit begins a session anew, too, and whether
 one comes between the last heartbeat and the kill would be a matter of chance. Auto-commits come
-every 5 s, one that was due in a stopped process as soon as it goes on: 0 to 1.8 s after that
+every 5 s, one that was due in the third stop as soon as that is over: 0 to 1.8 s after the first
 heartbeat, and 5 s later, 10, 15. None of them is between 12 s and 15."""
 AFTER_KILL = 12.0
 PATIENCE = 120.0
@@ -247,31 +253,32 @@ class Group:
         logs = {number: self._log(number) for number in range(len(self.processes))}
         return History.read({n: log for n, log in logs.items() if log.exists()}, self._killed)
 
-    def beat(self, apart: float) -> float:
+    def beat(self, apart: float, stops: Sequence[tuple[float, float]] = TO_BEAT) -> float:
         """Has the members beat in the order of their numbers, and each one's interval thereafter.
 
         Args:
             apart: Seconds from one member's heartbeat to the next one's.
+            stops: When each is stopped, from and to, seconds; it beats at the end of the last.
 
         Returns:
             When the first one beats, by `time.monotonic`. The last has by the time this returns.
         """
-        first = time.monotonic() + STOPPED
+        begun = time.monotonic()
         running = [
             process
             for number, process in enumerate(self.processes)
             if process.poll() is None and number not in self._waiting
         ]
-        due = [first + apart * place for place in range(len(running))]
         signals = [
-            (at + offset, process, sent)
-            for at, process in zip(due, running, strict=True)
-            for offset, sent in ((-STOPPED, signal.SIGSTOP), (0.0, signal.SIGCONT))
+            (begun + apart * place + at, process, sent)
+            for place, process in enumerate(running)
+            for stop in stops
+            for at, sent in zip(stop, (signal.SIGSTOP, signal.SIGCONT), strict=True)
         ]
         for at, process, sent in sorted(signals, key=operator.itemgetter(0)):
             time.sleep(max(0.0, at - time.monotonic()))
             process.send_signal(sent)
-        return first
+        return begun + stops[-1][1]
 
     def stop(self) -> None:
         for process in self.processes:
@@ -316,7 +323,12 @@ def measure(
         group.settle(MEMBERS, waiting=1)
         for event in EVENTS:
             time.sleep(calm)
-            wait_for_moment(group, apart, HEARTBEAT * BEATS_BEFORE.get(event, 1) + later)
+            wait_for_moment(
+                group,
+                apart,
+                HEARTBEAT * BEATS_BEFORE.get(event, 1) + later,
+                STOPS.get(event, TO_BEAT),
+            )
             began = time.time()
             if event == "join":
                 group.go(MEMBERS)
@@ -334,9 +346,14 @@ def measure(
     return [history.cost(start, end) for start, end in windows]
 
 
-def wait_for_moment(group: Group, apart: float | None, later: float) -> None:
+def wait_for_moment(
+    group: Group,
+    apart: float | None,
+    later: float,
+    stops: Sequence[tuple[float, float]] = TO_BEAT,
+) -> None:
     """Returns ``later`` seconds after the first member's heartbeat, or now, in a group at rest."""
-    first = time.monotonic() if apart is None else group.beat(apart)
+    first = time.monotonic() if apart is None else group.beat(apart, stops)
     time.sleep(max(0.0, first + later - time.monotonic()))
 
 
