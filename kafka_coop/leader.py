@@ -30,13 +30,7 @@ from kafka_coop.errors import AssignorFailedError
 from kafka_coop.protocol.assignment import encode_assignments
 from kafka_coop.protocol.group import GroupColumns
 from kafka_coop.protocol.group_decoding import decode_group
-from kafka_coop.protocol.marks import (
-    UNMARKED,
-    AssignmentMarks,
-    SubscriptionMarks,
-    append_marks,
-    split_marks,
-)
+from kafka_coop.protocol.marks import AssignmentMarks, SubscriptionMarks, append_marks, split_marks
 from kafka_coop.types import (
     NO_GENERATION,
     NO_PARTITIONS,
@@ -62,6 +56,10 @@ _BRIEF = 256
 _MOST_WARNINGS = 10
 
 _NO_MARKS = SubscriptionMarks()
+
+_UNMARKED = frozenset({"sticky"})
+"""Strategies whose peers choke on marks: Sarama's members send an assignment's user data back
+with their next subscription, and its leader refuses bytes that it does not know there."""
 
 _SHARED = "cooperative-sticky"
 """The one cooperative strategy that other clients have, too."""
@@ -358,7 +356,7 @@ def _encode(
 ) -> dict[str, bytes]:
     members = granted.snapshot.members
     user_data = [granted.data_for(member) for member in members]
-    if strategy.name not in UNMARKED:
+    if strategy.name not in _UNMARKED:
         said = list(zip(user_data, peers.tolist(), strict=True))
         marked = {
             (data, peer): append_marks(data, for_peers if peer else for_ours)

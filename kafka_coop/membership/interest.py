@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass, replace
 
 from kafka_coop.errors import AssignorFailedError
-from kafka_coop.protocol.marks import UNMARKED, SubscriptionMarks, append_marks
+from kafka_coop.protocol.marks import SubscriptionMarks, append_marks
 from kafka_coop.protocol.subscription import encode_subscription
-from kafka_coop.types import Assignor, Generation, Partitions, Subscription
+from kafka_coop.types import Assignor, Generation, Partitions, RebalanceProtocol, Subscription
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +48,11 @@ def subscription_bytes(
     ``rejoins`` counts the rejoins that this member forced. The coordinator starts no round for
     a follower that joins with unchanged bytes (KAFKA-10455), so a forced rejoin must change
     them; a mere retry must not, or it would start a round of its own. ``draining`` asks the leader
-    to give this member nothing. The marks alone say that this member is one of ours: beside members
-    of other clients the leader suggests no pace, and recalls partitions from them.
+    to give this member nothing.
+
+    The marks alone say that this member is one of ours. Under an eager strategy there are none, so
+    that the leader suggests no pace: librdkafka's leader would send them back in the assignment,
+    and brokers turn no group over to KIP-848 whose assignments carry user data.
 
     Raises:
         AssignorFailedError: The strategy's ``subscription_user_data`` raised.
@@ -67,7 +70,7 @@ def subscription_bytes(
             owned=owned,
             generation=applied,
             user_data=append_marks(user_data, SubscriptionMarks(rejoin=rejoins, draining=draining))
-            if rejoins or assignor.name not in UNMARKED
+            if rejoins or RebalanceProtocol.COOPERATIVE in assignor.supported_protocols
             else user_data,
             rack=rack,
         )

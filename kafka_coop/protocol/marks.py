@@ -27,8 +27,8 @@ ends:
   its reader objects to missing bytes, never to further ones.
 - kafka-python (3.0): cooperative-sticky ignores user data; sticky reads v1 from a stream.
 - Sarama is the exception: its eager "sticky" refuses bytes after v1, and its leader then fails
-  the round. So there are none there (`UNMARKED`): without `append_marks` the bytes are exactly
-  Java's.
+  the round. Eager strategies need no marks (nothing is handed over in a second round), so leave
+  them off there: without `append_marks` the bytes are exactly Java's.
 
 Absent or empty user data can't stay so with a trailer behind it: it becomes sticky v1's "no
 partitions, no generation", eight bytes that Java's cooperative-sticky reads as generation 0 of
@@ -71,11 +71,6 @@ _UNCHECKED_BYTES = 4 + len(_MAGIC)
 _AS_IT_STANDS, _ABSENT, _EMPTY = 0, 1, 2
 _NOTHING = b"\0\0\0\0\xff\xff\xff\xff"
 """Sticky v1: no topics, generation -1."""
-
-UNMARKED = frozenset({"sticky"})
-"""Strategies whose peers choke on marks. Sarama's members send an assignment's user data back, too,
-with their next subscription. What marks say would be of little use there: under an eager strategy
-nothing is handed over in a second round."""
 
 _SUBSCRIPTION, _ASSIGNMENT = 1, 2
 _REJOIN, _DRAINING, _LOAD = 1, 2, 3

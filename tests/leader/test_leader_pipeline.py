@@ -387,16 +387,17 @@ def test_the_group_beats_a_hundred_times_a_second_and_a_small_one_more_often(
 
 
 @pytest.mark.parametrize(
-    ("strategy", "pace"),
+    ("strategy", "told"),
     [
-        ("range", timedelta(milliseconds=20)),
-        ("roundrobin", timedelta(milliseconds=20)),
-        ("cooperative-sticky", timedelta(milliseconds=20)),
+        ("range", AssignmentMarks()),
+        ("roundrobin", AssignmentMarks()),
         ("sticky", None),
+        ("cooperative-sticky", AssignmentMarks(heartbeat_interval=timedelta(milliseconds=20))),
+        ("fairest-sticky", AssignmentMarks(heartbeat_interval=timedelta(milliseconds=20))),
     ],
 )
-def test_a_group_of_ours_is_told_its_pace_unless_its_strategy_allows_no_marks(
-    strategy: str, pace: timedelta | None
+def test_a_group_of_ours_is_told_its_pace_under_a_cooperative_strategy_alone(
+    strategy: str, told: AssignmentMarks | None
 ) -> None:
     """By what members really send, none of which has forced a rejoin."""
     sent = subscription_bytes(
@@ -409,7 +410,7 @@ def test_a_group_of_ours_is_told_its_pace_unless_its_strategy_allows_no_marks(
     )
     for data in lead(strategy, {"t": 3}, dict.fromkeys("abc", sent)).assignments.values():
         _, marks = split_marks(decode_assignment(data).user_data)
-        assert marks == (AssignmentMarks(heartbeat_interval=pace) if pace else None)
+        assert marks == told
 
 
 def test_beside_a_member_of_another_client_no_pace_is_suggested() -> None:
