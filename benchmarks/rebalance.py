@@ -7,13 +7,12 @@ A real Kafka on loopback, 48 partitions at 2,000 records/s in all (24 ms between
 partition), four members, each a process. For a while nothing happens; then a fifth joins, then
 closes; then the first is killed. Before each event all members beat *in phase*, 20 ms after one
 another, or *spread*, 0.6 s after one another: each is stopped while its next heartbeat falls due,
-and goes on when it is to be sent. *As left*, they beat when
-the last round has left them to, which is elsewhere for each client: where a round takes long, all
-beat at its end. From run to run the events fall elsewhere between two heartbeats of 3 s, at the
-same places for every client: after the first member's heartbeat or, as left, the last round. With
-``--calm`` the group is left alone for so many more seconds before each event: ours beat less often
-when the last round was a minute ago. A first group of each client is not measured: it warms up the
-broker.
+and goes on when it is to be sent. *As left*, they beat when the last round has left them to, which
+is elsewhere for each client: where a round takes long, all beat at its end. From run to run the
+events fall elsewhere between two heartbeats of 3 s, at the same places for every client: after the
+first member's heartbeat or, as left, the last round. With ``--calm`` the group is left alone for so
+many more seconds before each event: ours beat less often when the last round was a minute ago. A
+first group of each client is not measured: it warms up the broker.
 
     kafka_coop          five of ours
     cooperative-sticky  five of librdkafka's, by confluent-kafka
@@ -367,11 +366,23 @@ def warm_up(client: str, bootstrap: str, topic: str, folder: Path) -> None:
         group.stop()
 
 
+def add_phases(parser: argparse.ArgumentParser) -> None:
+    """Adds ``--phases``, a list of names in `PHASES`: what is none of them is refused."""
+
+    def names(text: str) -> list[str]:
+        found = text.split(",")
+        if unknown := [name for name in found if name not in PHASES]:
+            raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(PHASES)}")
+        return found
+
+    parser.add_argument("--phases", type=names, default="in phase,spread", help="comma-separated")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--clients", default=CLIENTS)
-    parser.add_argument("--phases", default="in phase,spread", help=f"of {', '.join(PHASES)}")
+    add_phases(parser)
     parser.add_argument("--kafka", default=DEFAULT_VERSION, help="the broker's version")
     parser.add_argument("--calm", type=float, default=0.0, help="seconds before each event")
     options = parser.parse_args()
@@ -383,7 +394,7 @@ def main() -> int:
         for client in options.clients.split(","):
             warm_up(client, kafka.bootstrap_servers, "load", Path(folder))
         for run in range(options.runs):
-            for phase in options.phases.split(","):
+            for phase in options.phases:
                 for client in options.clients.split(","):
                     measured = measure(
                         client,

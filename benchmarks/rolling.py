@@ -38,6 +38,7 @@ from benchmarks.rebalance import (
     PHASES,
     Group,
     Load,
+    add_phases,
     wait_for_moment,
 )
 from benchmarks.rebalance_cost import Cost, report
@@ -82,7 +83,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--kafka", default=DEFAULT_VERSION, help="the broker's version")
     parser.add_argument("--ways", default="close,drain,static,cooperative-sticky,java,mixed")
-    parser.add_argument("--phases", default="in phase,spread", help=f"of {', '.join(PHASES)}")
+    add_phases(parser)
     options = parser.parse_args()
     costs: dict[tuple[str, str, str], list[Cost]] = defaultdict(list)
     with broker(options.kafka) as kafka, tempfile.TemporaryDirectory() as folder:
@@ -90,7 +91,7 @@ def main() -> int:
         load = Load(kafka.bootstrap_servers, "load")
         load.start()
         for _ in range(options.runs):
-            for phase, way in itertools.product(options.phases.split(","), options.ways.split(",")):
+            for phase, way in itertools.product(options.phases, options.ways.split(",")):
                 costs[way, phase, "restart"] += measure(
                     way, kafka.bootstrap_servers, "load", Path(folder), apart=PHASES[phase]
                 )

@@ -286,8 +286,8 @@ class ClassicBackend:
                     self._ask(effect, lambda a: ev.JoinAnswered(token=token, answer=a), JOIN_LANE),
                     node,
                 )
-            case ef.AbortJoin(token=token):
-                self._abort_join(token)
+            case ef.AbortParked(token=token):
+                self._abort_parked(token)
             case ef.SendSync():
                 self._sync(effect)
             case ef.SendHeartbeat():
@@ -395,7 +395,7 @@ class ClassicBackend:
             self._brokers.learn(answer)
         self._handle(event(answer))
 
-    def _abort_join(self, token: int) -> None:
+    def _abort_parked(self, token: int) -> None:
         """A connection is freed of what is parked on it by closing it, and in no other way."""
         task, node = self._parked.pop(token, (None, None))
         if task is not None and node is not None and not task.done():

@@ -114,18 +114,16 @@ class Brokers:
             RequestFailedError: None did. An AuthenticationFailedError among the causes decides
                 the type, for it needs the operator.
         """
-        failures: list[RequestFailedError] = []
-        answer = await self._first_answer(request, timeout.total_seconds(), failures)
-        if answer is not None:
+        outcome = await self._first_answer(request, timeout.total_seconds())
+        if not isinstance(outcome, RequestFailedError):
             self._outage = False
-            return answer
-        failure = _none_answered(request, failures)
+            return outcome
         if not self._outage and not self._closed:
             # Whoever asked tries again and again, and tells nobody: once an outage, it is told
             # why, be it brokers that are down or settings that can't work.
             self._outage = True
-            _log.warning("no broker answers: %s", failure)
-        raise failure
+            _log.warning("no broker answers: %s", outcome)
+        raise outcome
 
     async def request_node(
         self,
@@ -190,9 +188,9 @@ class Brokers:
     # --- any broker ------------------------------------------------------------------------
 
     async def _first_answer(
-        self, request: Request, seconds: float, failures: list[RequestFailedError]
-    ) -> Response | None:
-        """The first answer that comes; None: ``failures`` says why there is none.
+        self, request: Request, seconds: float
+    ) -> Response | RequestFailedError:
+        """The first answer that comes, or why none does.
 
         Who is still silent then is left to its timeout, which finds the dead ones. Cancelling
         would close the connection, and where a broker is merely slow, heartbeats and commits may
@@ -203,6 +201,7 @@ class Brokers:
         patience = next(growing)
         untried = self._candidates()
         asked: set[asyncio.Task[Response | RequestFailedError]] = set()
+        failures: list[RequestFailedError] = []
         try:
             while True:
                 left = deadline - self._clock.now()
@@ -211,7 +210,7 @@ class Brokers:
                 if untried:
                     asked.add(self._spawn(self._attempt(untried.pop(0), request, left)))
                 if not asked:
-                    return None
+                    return _none_answered(request, failures)
                 done = await self._done(asked, patience if untried else None)
                 if not done:
                     patience = next(growing)

@@ -29,6 +29,7 @@ from kafka_coop.fetching.native import (
     known_positions,
     native_partitions,
     native_starts,
+    plain_partitions,
     position_after,
     position_at,
 )
@@ -473,7 +474,7 @@ class Fetcher(Queries):
         return NO_PARTITIONS if self._held else self.assignment() - self._paused
 
     def _fetched_by_librdkafka(self) -> Partitions:
-        return Partitions.of((p.topic, p.partition) for p in self._consumer.assignment())
+        return plain_partitions(self._consumer.assignment())
 
     def _halt(self, partitions: Partitions) -> None:
         """Has librdkafka stop fetching partitions.

@@ -22,6 +22,7 @@ from kafka_coop.fetching.native import (
     native_partitions,
     native_starts,
     partition_of,
+    plain_partitions,
 )
 from kafka_coop.fetching.queries import Queries
 from kafka_coop.protocol.error_codes import ErrorCode
@@ -75,9 +76,7 @@ class GroupFetcher(Queries):
         """
 
         def told(how: Told) -> Callable[[Any, list[confluent_kafka.TopicPartition]], None]:
-            return lambda _, given: self._guard.run(
-                lambda: how(Partitions.of(TopicPartition(p.topic, p.partition) for p in given))
-            )
+            return lambda _, given: self._guard.run(lambda: how(plain_partitions(given)))
 
         self._consumer.subscribe(
             topics, on_assign=told(assigned), on_revoke=told(revoked), on_lost=told(lost)
@@ -175,7 +174,7 @@ class GroupFetcher(Queries):
         """
         if not self._torn:
             return
-        actual = Partitions.of((p.topic, p.partition) for p in self._consumer.assignment())
+        actual = plain_partitions(self._consumer.assignment())
         if gone := actual - self._fetched:
             self._consumer.incremental_unassign(native_partitions(gone))
         if missing := (self._fetched & Partitions.of(self._starts)) - actual:

@@ -9,7 +9,7 @@ import confluent_kafka
 from confluent_kafka import Message
 
 from kafka_coop.protocol.messages import OffsetAndMetadata
-from kafka_coop.types import TopicPartition
+from kafka_coop.types import Partitions, TopicPartition
 
 
 def partition_of(message: Message) -> TopicPartition:
@@ -41,6 +41,11 @@ def native_partitions(
 ) -> list[confluent_kafka.TopicPartition]:
     """The partitions without offsets."""
     return [confluent_kafka.TopicPartition(p.topic, p.partition) for p in partitions]
+
+
+def plain_partitions(natives: Iterable[confluent_kafka.TopicPartition]) -> Partitions:
+    """The partitions, whatever offsets come with them."""
+    return Partitions.of(TopicPartition(p.topic, p.partition) for p in natives)
 
 
 def native_starts(

@@ -11,7 +11,7 @@ from kafka_coop.membership import events as ev
 from kafka_coop.membership.attendance import Attendance
 from kafka_coop.membership.discovery import Discovery
 from kafka_coop.membership.effects import (
-    AbortJoin,
+    AbortParked,
     Action,
     Announce,
     Effect,
@@ -287,7 +287,7 @@ class MemberCore:
         if self.state not in _PARKED or self._awaited is None:
             return ()
         token, self._awaited = self._awaited, None
-        return (AbortJoin(token=token),)
+        return (AbortParked(token=token),)
 
     def _leave_for_unjoined(self) -> None:
         if self.state is not State.UNJOINED:

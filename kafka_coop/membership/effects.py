@@ -138,7 +138,7 @@ class SendJoin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AbortJoin:
+class AbortParked:
     """A JoinGroup's or SyncGroup's answer is no longer wanted: free the connection for joining.
 
     It may be parked there, for as long as the others take, and what is sent next is behind it.
@@ -282,7 +282,7 @@ Effect: TypeAlias = (
     | SendFindCoordinator
     | SendMetadata
     | SendJoin
-    | AbortJoin
+    | AbortParked
     | SendSync
     | SendHeartbeat
     | SendLeave

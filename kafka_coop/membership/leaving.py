@@ -7,7 +7,7 @@ from datetime import timedelta
 from kafka_coop.errors import Failure, RequestFailedError
 from kafka_coop.membership import events as ev
 from kafka_coop.membership.core import Effects, MemberCore
-from kafka_coop.membership.effects import AbortJoin, IdentityChanged, Left, SendLeave
+from kafka_coop.membership.effects import AbortParked, IdentityChanged, Left, SendLeave
 from kafka_coop.membership.failures import LOCAL_MAX_POLL_EXCEEDED
 from kafka_coop.membership.interest import Interest
 from kafka_coop.membership.settings import MemberSettings
@@ -159,7 +159,7 @@ class Leaving(MemberCore):
         effects = self._pulse.stop()
         if self._awaited is not None and self.member_id == NO_MEMBER_ID:
             # The JoinGroup that was to bring our id is parked, as a static member's first one is.
-            effects += (AbortJoin(token=self._awaited),)
+            effects += (AbortParked(token=self._awaited),)
         self.generation, self.applied, self.member_id = NO_GENERATION, NO_GENERATION, NO_MEMBER_ID
         self._attendance.reset()
         self._awaited, self._joined, self._round, self._rejoin = None, None, None, None

@@ -245,7 +245,7 @@ class Watcher:
             case ef.SendSync(request=request):
                 self._tell(process, "SendSync")
                 _check_plan(process, record, request)
-            case ef.EndLease() | ef.AbortJoin() | ef.WithdrawStep():
+            case ef.EndLease() | ef.AbortParked() | ef.WithdrawStep():
                 self._tell(process, type(effect).__name__)
             case ef.IdentityChanged(metadata=metadata, commits_open=commits_open):
                 self._tell_identity(process, metadata)

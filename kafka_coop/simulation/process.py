@@ -285,7 +285,7 @@ class Process:
                     lambda a: ev.JoinAnswered(token=token, answer=a),
                     JOIN_LANE,
                 )
-            case ef.AbortJoin(token=token):
+            case ef.AbortParked(token=token):
                 call = self._parked.pop(token, None)
                 if call is not None:
                     self.world.network.abort(call)

@@ -278,7 +278,7 @@ class Small:
                 site.mailbox.lease_until = until
             case ef.EndLease():
                 site.mailbox.lease_until = float("-inf")
-            case ef.AbortJoin(token=token):
+            case ef.AbortParked(token=token):
                 site.awaited = {t: w for t, w in site.awaited.items() if w[1] != token}
                 site.lanes["join"].parked = None
             case ef.RunAssignor():

@@ -85,7 +85,7 @@ def test_its_connection_is_closed_and_nothing_comes_of_it(sent: ef.SendJoin | ef
         await asyncio.sleep(0)
         assert brokers.asked == [type(sent.request).__name__]
         (parked,) = it._tasks
-        it._carry_out(ef.AbortJoin(token=sent.token))
+        it._carry_out(ef.AbortParked(token=sent.token))
         await asyncio.wait([parked], timeout=1)
         assert parked.cancelled()
         assert brokers.dropped == [(NODE, JOIN_LANE)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import benchmarks.rebalance
-from benchmarks.rebalance import HEARTBEAT, PARTITIONS, Group, Load
+from benchmarks.rebalance import HEARTBEAT, PARTITIONS, Group, Load, add_phases
 from benchmarks.settled import MemberLog, settled
 from kafka_coop.testing.cluster import KafkaCluster, wait_until
 
@@ -119,6 +120,17 @@ def test_members_are_stopped_so_that_they_beat_one_after_the_other(
         assert beats(process.sent, HEARTBEAT) == pytest.approx([process.sent[-1][0]] * 30)
     assert not ended.sent
     assert not waiting.sent
+
+
+def test_a_phase_that_there_is_not_is_refused_with_those_that_there_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    parser = argparse.ArgumentParser()
+    add_phases(parser)
+    assert parser.parse_args([]).phases == ["in phase", "spread"]
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--phases", "spread,out of phase"])
+    assert "'out of phase' is none of in phase, spread, as left" in capsys.readouterr().err
 
 
 def beats(signals: list[tuple[float, int]], interval: float) -> list[float]:

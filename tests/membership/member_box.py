@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from kafka_coop.assignors import resolve
-from kafka_coop.errors import ConnectionFailedError
+from kafka_coop.errors import ConnectionFailedError, RequestTimedOutError
 from kafka_coop.membership import effects as ef
 from kafka_coop.membership import events as ev
 from kafka_coop.membership.member import Member
@@ -170,15 +170,23 @@ class MemberBox:
 
     def beat(self, error: ErrorCode = ErrorCode.none) -> list[ef.Effect]:
         """Sends the next heartbeat when it is due, and answers it."""
+        self.next_beat()
+        return self.answer_beat(error)
+
+    def next_beat(self) -> ef.SendHeartbeat:
+        """Sends the next heartbeat when it is due; nobody answers it yet."""
         before = len(self.sent(ef.SendHeartbeat))
         for _ in range(100):
             if len(self.sent(ef.SendHeartbeat)) > before:
                 break
-            deadline = self.member.next_deadline()
-            assert deadline is not None
-            self.now = max(self.now, deadline)
-            self.tick()
-        return self.answer_beat(error)
+            self.tick(max(0.0, self.until_deadline()))
+        return self.last(ef.SendHeartbeat)
+
+    def time_out(self, hung: ef.SendHeartbeat) -> list[ef.Effect]:
+        """A heartbeat that is not answered in its time."""
+        self.now += seconds(hung.timeout)
+        answer = RequestTimedOutError("no answer")
+        return self.handle(ev.HeartbeatAnswered(token=hung.token, answer=answer))
 
     def answer_beat(self, error: ErrorCode = ErrorCode.none) -> list[ef.Effect]:
         return self.handle(

@@ -201,18 +201,9 @@ def test_a_beat_that_is_refused_for_the_generation_before_holds_up_none(crosses:
 SESSION = 45.0
 
 
-def next_beat(box: MemberBox) -> SendHeartbeat:
-    """The next one, when it is due; nobody answers it yet."""
-    before = len(box.sent(SendHeartbeat))
-    while len(box.sent(SendHeartbeat)) == before:
-        box.tick(max(0.0, box.until_deadline()))
-    return box.last(SendHeartbeat)
-
-
 def give_up(box: MemberBox, hung: SendHeartbeat) -> None:
     """Its time is over; the coordinator is looked for, and is where it was."""
-    box.now += hung.timeout.total_seconds()
-    box.handle(HeartbeatAnswered(token=hung.token, answer=RequestTimedOutError("no answer")))
+    box.time_out(hung)
     find_anew(box)
 
 
@@ -232,10 +223,10 @@ def test_a_beat_that_hangs_leaves_the_session_time_for_another(
     box = MemberBox.fresh(heartbeat_interval=own).at(State.STABLE)
     box.beat()
     ends = box.now + SESSION
-    hung = next_beat(box)
+    hung = box.next_beat()
     for _ in range(others):
         give_up(box, hung)
-        hung = next_beat(box)
+        hung = box.next_beat()
         assert box.now < ends - 1.0
 
 
@@ -246,9 +237,9 @@ def test_a_slow_broker_is_not_taken_for_one_that_hangs(
     """Seconds that it may take over a beat, and over the one that makes up for it."""
     box = MemberBox.fresh(session_timeout=timedelta(seconds=session)).at(State.STABLE)
     box.beat()
-    assert next_beat(box).timeout.total_seconds() == pytest.approx(first)
+    assert box.next_beat().timeout.total_seconds() == pytest.approx(first)
     give_up(box, box.last(SendHeartbeat))
-    assert next_beat(box).timeout.total_seconds() == pytest.approx(second)
+    assert box.next_beat().timeout.total_seconds() == pytest.approx(second)
 
 
 @pytest.mark.parametrize("by", ["a commit", "the session's end"])
@@ -256,7 +247,7 @@ def test_a_beat_for_a_coordinator_that_was_given_up_is_waited_for_no_more(by: st
     """It kept whoever was found from being asked, and had it forgotten when it failed at last."""
     box = MemberBox.fresh().at(State.STABLE)
     box.beat()
-    hung = next_beat(box)
+    hung = box.next_beat()
     if by == "a commit":
         box.handle(CoordinatorLost())
     else:

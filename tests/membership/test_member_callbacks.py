@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from member_box import NODE, MemberBox, partitions, seconds
 
-from kafka_coop.errors import AuthenticationFailedError, ConnectionFailedError, RequestTimedOutError
+from kafka_coop.errors import AuthenticationFailedError, ConnectionFailedError
 from kafka_coop.membership import effects as ef
 from kafka_coop.membership import events as ev
 from kafka_coop.membership.failures import LOCAL_MAX_POLL_EXCEEDED
@@ -813,14 +813,15 @@ def test_an_unsubscribe_that_waits_for_a_round_is_undone_by_a_subscribe() -> Non
 # --- what is parked when it is not wanted any more -----------------------------------------
 
 
-def parked(at: State) -> MemberBox:
-    """The other members, or the leader, let it wait."""
+def parked(at: State) -> tuple[MemberBox, int]:
+    """The other members, or the leader, let it wait. Returns its request's token, too."""
     box = stable()
     box.beat(ErrorCode.rebalance_in_progress)
     if at is State.SYNCING:
         box.answer_join(generation=2)
     assert box.stands(at)
-    return box
+    sent = box.last(ef.SendJoin) if at is State.JOINING else box.last(ef.SendSync)
+    return box, sent.token
 
 
 def unsubscribes(box: MemberBox) -> None:
@@ -847,11 +848,10 @@ def test_a_new_join_does_not_queue_behind_what_was_parked_before(
     at: State, happens: Callable[[MemberBox], None]
 ) -> None:
     """The coordinator never answers whom it has removed, and reads nothing else meanwhile."""
-    box = parked(at)
-    sent = box.last(ef.SendJoin) if at is State.JOINING else box.last(ef.SendSync)
+    box, token = parked(at)
     box.effects.clear()
     happens(box)
-    aborted, joined = ef.AbortJoin(token=sent.token), box.last(ef.SendJoin)
+    aborted, joined = ef.AbortParked(token=token), box.last(ef.SendJoin)
     assert box.effects.index(aborted) < box.effects.index(joined)
 
 
@@ -865,7 +865,7 @@ def test_nor_does_it_where_an_id_that_was_waited_for_did_not_come() -> None:
     box.tick(1.0)
     assert box.stands(State.UNSUBSCRIBED)
     box.subscribe("t")
-    aborted, joined = ef.AbortJoin(token=first), box.last(ef.SendJoin)
+    aborted, joined = ef.AbortParked(token=first), box.last(ef.SendJoin)
     assert box.effects.index(aborted) < box.effects.index(joined)
 
 
@@ -874,13 +874,7 @@ HEIR = Node(node_id=2, host="broker-2", port=9092)
 
 def hear_nothing(box: MemberBox) -> None:
     """A heartbeat is not answered in time; the coordinator is looked for."""
-    before = len(box.sent(ef.SendHeartbeat))
-    while len(box.sent(ef.SendHeartbeat)) == before:
-        box.tick(box.until_deadline())
-    hung = box.last(ef.SendHeartbeat)
-    box.now += seconds(hung.timeout)
-    answer = RequestTimedOutError("no answer")
-    box.handle(ev.HeartbeatAnswered(token=hung.token, answer=answer))
+    box.time_out(box.next_beat())
     box.tick(box.until_deadline())
 
 
@@ -890,13 +884,12 @@ def test_what_a_silent_coordinator_has_parked_is_asked_of_whoever_is_found(
     at: State, node: Node
 ) -> None:
     """Its host had vanished. The heir wanted a round, and got heartbeats for five minutes."""
-    box = parked(at)
-    sent = box.last(ef.SendJoin) if at is State.JOINING else box.last(ef.SendSync)
+    box, token = parked(at)
     hear_nothing(box)
-    assert not box.sent(ef.AbortJoin), "as long as nobody else is known it may yet be answered"
+    assert not box.sent(ef.AbortParked), "as long as nobody else is known it may yet be answered"
     found, joins = box.now, len(box.sent(ef.SendJoin))
     box.find(node=node)
-    assert [aborted.token for aborted in box.sent(ef.AbortJoin)] == [sent.token]
+    assert [aborted.token for aborted in box.sent(ef.AbortParked)] == [token]
     while len(box.sent(ef.SendJoin)) == joins:
         box.tick(box.until_deadline())
     assert box.now - found <= seconds(box.member.settings.retry_backoff) * 1.2
@@ -914,4 +907,4 @@ def test_who_is_in_no_round_need_not_join_whoever_is_found() -> None:
     box.beat()
     assert box.stands(State.STABLE)
     assert not box.sent(ef.SendJoin)
-    assert not box.sent(ef.AbortJoin)
+    assert not box.sent(ef.AbortParked)
