@@ -67,6 +67,7 @@ class Mailbox:
         self.last_delivery = float("-inf")
         self.topics: tuple[str, ...] = ()
         self.left = False
+        self._begun: Item | None = None
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)
 
@@ -77,18 +78,33 @@ class Mailbox:
             self._arrived.notify_all()
 
     def withdraw(self, step_id: int) -> bool:
-        """Membership thread: takes a step back. False: it was taken already."""
+        """Membership thread: takes a step back. False: it was begun already."""
         with self._lock:
             for item in self.items:
+                if item is self._begun:
+                    continue
                 if isinstance(item, Step) and item.step_id == step_id:
                     self.items.remove(item)
                     return True
             return False
 
-    def take(self) -> Item | None:
-        """User's thread: the next item. A step that was taken can't be withdrawn any more."""
+    def begin(self) -> Item | None:
+        """User's thread: the next item. A step that was begun can't be withdrawn any more.
+
+        It stays until `done`: were it taken out here, a Ctrl-C that strikes on the way back would
+        lose it, and the group would wait for a step that nobody carries out. So the same item
+        comes again where the last one was not done.
+        """
         with self._lock:
-            return self.items.popleft() if self.items else None
+            self._begun = self.items[0] if self.items else None
+            return self._begun
+
+    def done(self) -> None:
+        """User's thread: what was begun is carried out. Twice is once."""
+        with self._lock:
+            if self.items and self.items[0] is self._begun:
+                self.items.popleft()
+            self._begun = None
 
     def wait(self, timeout: float) -> None:
         """User's thread: waits for an item, or for the member to have left."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from typing import Any, assert_never
@@ -67,6 +68,7 @@ class Handover:
         self._ownership = ownership
         self._commits = commits
         self._metrics = metrics
+        self._under_way: _UnderWay | None = None
 
     def attend(self) -> None:
         """Takes everything out of the mailbox and carries it out.
@@ -76,39 +78,56 @@ class Handover:
                 is left in the mailbox waits for the next call.
         """
         self.told = None  # it holds on to the frames that it went through
-        while (item := self._backend.mailbox.take()) is not None:
+        mailbox = self._backend.mailbox
+        while (item := mailbox.begin()) is not None:
+            struck: BaseException | None = None
             match item:
                 case Step():
-                    self._carry_out(item)
+                    struck = self._carry_out(item)
                 case StartsFound():
                     # It won't come again, and polls try on with what was learned of it.
-                    if struck := _tried(partial(self._ownership.take_starts, item), _TRIES):
-                        raise struck
+                    struck = _tried(partial(self._ownership.take_starts, item), _TRIES)
                 case TopicErrors(errors=errors):
                     self._ownership.report_topics(errors)
                 case _:
                     assert_never(item)
+            mailbox.done()
+            self._under_way = None
+            if struck is not None:
+                raise struck
 
-    def _carry_out(self, step: Step) -> None:
+    def _carry_out(self, step: Step) -> BaseException | None:
         """Whatever a callback raises, the step is carried out whole, and reported.
 
         Were it left half-way, a partition would stay owned that the group believes revoked. The
         end of ownership and its beginning are tried again where a Ctrl-C has struck in them: who
         is told that a partition was let go of gives it to another, and both would deliver it.
+        Where one strikes between two actions, it is raised, and the next call goes on from there.
+
+        Returns:
+            The first exception that a callback raised.
         """
-        first: BaseException | None = None
-        spent: dict[str, timedelta] = {}
-        for action in step.actions:
-            started = time.perf_counter()
-            tries = _TRIES if isinstance(action, _AGAIN) else 1
-            error = _tried(partial(self._act, action), tries)
-            first = first or error
-            kind = _KINDS[type(action)]
-            if kind is not None:
-                spent[kind] = timedelta(seconds=time.perf_counter() - started)
-        self._backend.step_done(StepDone(step_id=step.step_id, **spent))
-        if first is not None:
-            raise first
+        if self._under_way is None or self._under_way.step is not step:
+            self._under_way = _UnderWay(step)
+        at = self._under_way
+        while at.next < len(step.actions):
+            self._do_next(at)
+        self._backend.step_done(StepDone(step_id=step.step_id, **at.spent))
+        return at.first
+
+    def _do_next(self, at: _UnderWay) -> None:
+        action = at.step.actions[at.next]
+        again = isinstance(action, _AGAIN)
+        started = time.perf_counter()
+        if not again:
+            at.next += 1  # no callback is called twice
+        error = _tried(partial(self._act, action), _TRIES if again else 1)
+        at.first = at.first or error
+        kind = _KINDS[type(action)]
+        if kind is not None:
+            at.spent[kind] = timedelta(seconds=time.perf_counter() - started)
+        if again:
+            at.next += 1
 
     def _act(self, action: Any) -> None:
         match action:
@@ -155,6 +174,17 @@ class Handover:
             self.calling = None
             latency = timedelta(seconds=time.perf_counter() - started)
             self._metrics.callback(kind, latency, failed=failed)  # type: ignore[arg-type]  # one of its three
+
+
+@dataclass(slots=True)
+class _UnderWay:
+    """How far a step has come."""
+
+    step: Step
+    next: int = 0
+    """The number of the action to do next."""
+    spent: dict[str, timedelta] = field(default_factory=dict)
+    first: BaseException | None = None
 
 
 _AGAIN = (Own, Release)

@@ -175,7 +175,8 @@ class User:
         process = self._process
         now = self._polled_at = process.world.agenda.now
         self._polling = True
-        while (item := process.mailbox.take()) is not None:
+        while (item := process.mailbox.begin()) is not None:
+            process.mailbox.done()  # no Ctrl-C strikes here
             self._give_up_at = now + self.habits.close_patience
             match item:
                 case Step():

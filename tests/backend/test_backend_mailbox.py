@@ -13,6 +13,12 @@ from kafka_coop.types import NO_PARTITIONS, Generation
 PATIENCE = 60.0
 
 
+def take(mailbox: Mailbox) -> Item | None:
+    item = mailbox.begin()
+    mailbox.done()
+    return item
+
+
 def step(number: int) -> Step:
     return Step(step_id=number, actions=(CallAssigned(partitions=NO_PARTITIONS),))
 
@@ -27,8 +33,8 @@ def test_items_come_in_order() -> None:
     ]
     for item in items:
         mailbox.put(item)
-    assert [mailbox.take() for _ in items] == items
-    assert mailbox.take() is None
+    assert [take(mailbox) for _ in items] == items
+    assert take(mailbox) is None
 
 
 def test_a_step_is_taken_or_withdrawn_and_never_both() -> None:
@@ -37,9 +43,22 @@ def test_a_step_is_taken_or_withdrawn_and_never_both() -> None:
         mailbox.put(step(number))
     assert mailbox.withdraw(2)
     assert not mailbox.withdraw(2)
-    assert mailbox.take() == step(1)
+    assert take(mailbox) == step(1)
     assert not mailbox.withdraw(1)
-    assert mailbox.take() == step(3)
+    assert take(mailbox) == step(3)
+
+
+def test_what_was_begun_comes_again_until_it_is_done() -> None:
+    mailbox = Mailbox()
+    mailbox.put(step(1))
+    mailbox.put(step(2))
+    assert mailbox.begin() == mailbox.begin() == step(1)
+    assert not mailbox.withdraw(1)
+    assert mailbox.withdraw(2)
+    mailbox.put(step(3))
+    mailbox.done()
+    mailbox.done()
+    assert mailbox.begin() == step(3)
 
 
 def test_taking_and_withdrawing_race() -> None:
@@ -49,12 +68,12 @@ def test_taking_and_withdrawing_race() -> None:
         mailbox.put(step(number))
     taken: list[int] = []
 
-    def take() -> None:
-        while (item := mailbox.take()) is not None:
+    def take_all() -> None:
+        while (item := take(mailbox)) is not None:
             assert isinstance(item, Step)
             taken.append(item.step_id)
 
-    user = threading.Thread(target=take)
+    user = threading.Thread(target=take_all)
     user.start()
     withdrawn = [number for number in reversed(range(count)) if mailbox.withdraw(number)]
     user.join(PATIENCE)
