@@ -90,7 +90,8 @@ def _load_authorities(context: ssl.SSLContext, settings: TlsSettings) -> None:
                 context.load_verify_locations(cafile=location)
     if pem is not None:
         with _blaming("ssl.ca.pem"):
-            context.load_verify_locations(cadata=pem)
+            # Bundles name authorities in comments, in UTF-8; ``ssl`` takes ASCII alone.
+            context.load_verify_locations(cadata=pem.encode("ascii", "ignore").decode())
 
 
 def _load_identity(context: _Context, settings: TlsSettings) -> None:

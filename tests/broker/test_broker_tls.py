@@ -89,6 +89,12 @@ def test_own_authorities_replace_the_systems(tmp_path: Path) -> None:
         assert len(ssl_context(settings).get_ca_certs()) == 1
 
 
+def test_authorities_in_a_string_may_be_named_in_any_script() -> None:
+    """In comments, as bundles do that tell whose each certificate is."""
+    named = f"# Issuer: CN=Főtanúsítvány O=NetLock Kft.\n{authority_pem()}"
+    assert len(ssl_context(TlsSettings(ca_pem=named)).get_ca_certs()) == 1
+
+
 def test_a_directory_of_authorities_is_taken(tmp_path: Path) -> None:
     ssl_context(TlsSettings(ca_location=str(tmp_path)))
 
