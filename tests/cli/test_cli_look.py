@@ -20,6 +20,7 @@ from kafka_coop.cli.userdata import explain
 from kafka_coop.cli.watch_screen import View, chosen, picture, status_line
 from kafka_coop.protocol.assignment import encode_assignment
 from kafka_coop.protocol.marks import AssignmentMarks, SubscriptionMarks, append_marks
+from kafka_coop.protocol.subscription import encode_subscription
 from kafka_coop.protocol.user_data import Claim, encode_generation, encode_sticky
 from kafka_coop.types import (
     NO_PARTITIONS,
@@ -27,6 +28,7 @@ from kafka_coop.types import (
     Cluster,
     Generation,
     Partitions,
+    Subscription,
     TopicPartition,
 )
 
@@ -61,6 +63,25 @@ def test_members_of_one_client_id_are_told_apart() -> None:
         for i in ("rdkafka-11-ab", "rdkafka-22-cd")
     ]
     assert [m.name for m in named(twins)] == ["rdkafka~1-ab", "rdkafka~2-cd"]
+
+
+def test_members_whose_ids_end_alike_are_told_apart_too() -> None:
+    """Else what is kept by name, as the next round's plan is, would have one of them alone."""
+    cluster = {"t": 4}
+    sent = encode_subscription(Subscription(topics=("t",)))
+    twins = [
+        look_at_member(
+            member_id=f"rdkafka-{n}-beef",
+            client_id="rdkafka",
+            host="",
+            metadata=sent,
+            assignment=encode_assignment(Assignment(partitions=Partitions({"t": owned}))),
+        )
+        for n, owned in ((1, [0, 1]), (2, [2, 3]))
+    ]
+    seen = look("cooperative-sticky", cluster, twins)
+    assert [m.name for m in seen.members] == ["rdkafka~1-beef", "rdkafka~2-beef"]
+    assert forecast(seen).changes == ()
 
 
 # --- user data -----------------------------------------------------------------------------
