@@ -172,10 +172,10 @@ def oidc_tokens(settings: OidcSettings, *, wall_clock: Callable[[], float]) -> T
     Raises:
         ConfigurationError: The URL or the CA of the endpoint cannot be used.
     """
-    url = settings.token_endpoint_url
-    if urllib.parse.urlsplit(url).scheme not in {"http", "https"}:
+    if not _is_http(settings.token_endpoint_url):
         raise ConfigurationError(
-            "sasl.oauthbearer.token.endpoint.url", f"{url!r} is neither an https nor an http URL"
+            "sasl.oauthbearer.token.endpoint.url",
+            f"{settings.token_endpoint_url!r} is neither an https nor an http URL",
         )
     tls = _endpoint_tls(settings)
     opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=tls), _NoRedirects())
@@ -186,6 +186,17 @@ def oidc_tokens(settings: OidcSettings, *, wall_clock: Callable[[], float]) -> T
         return _read_token(_post(opener, request, settings), settings, asked_at)
 
     return fetch
+
+
+def _is_http(url: str) -> bool:
+    """Whether urllib can ask it: else each login would fail, and not as logins do."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        (parts.hostname or "").encode("idna")
+        f"{parts.path}?{parts.query}".encode("ascii")
+    except ValueError:  # UnicodeError is one
+        return False
+    return parts.scheme in {"http", "https"} and bool(parts.hostname)
 
 
 def _endpoint_tls(settings: OidcSettings) -> ssl.SSLContext:

@@ -343,6 +343,17 @@ def test_other_schemes_are_refused(url: str) -> None:
         oidc_tokens(settings, wall_clock=WallClock())
 
 
+@pytest.mark.parametrize(
+    "url",
+    ["https://.example/token", f"https://{'a' * 64}.example/t", "https://h/tök", "https://[::1/t"],
+)
+def test_a_url_that_can_not_be_asked_is_refused_before_the_first_login(url: str) -> None:
+    """A login would raise what nobody expects of one."""
+    settings = OidcSettings(token_endpoint_url=url, client_id="me", client_secret=SECRET)
+    with pytest.raises(ConfigurationError, match="neither an https nor an http URL"):
+        oidc_tokens(settings, wall_clock=WallClock())
+
+
 def test_an_unreadable_authority_of_the_endpoint_is_named() -> None:
     settings = OidcSettings(
         token_endpoint_url="https://h/t",
