@@ -89,6 +89,7 @@ class Guard:
         self._ward = Ward()
         self._log = logger
         self._process: subprocess.Popen[bytes] | None = None
+        self._missing = False
         _guards.add(self)
 
     def start(self) -> None:
@@ -112,6 +113,7 @@ class Guard:
                 f"coop.watchdog: its process {sys.executable!r} can't be started ({error}): "
                 "make room for it, or remove the key",
             ) from error
+        self._missing = False
         assert self._process.stdin is not None
         known = b"".join(map(pickle.dumps, (sys.path, os.getpid(), self._settings, self._ward)))
         waits = _make_room(self._process.stdin.fileno(), len(known))
@@ -138,6 +140,7 @@ class Guard:
     def close(self) -> None:
         """The member has left, or gives up: nothing is to be said in its name any more."""
         _guards.discard(self)
+        self._missing = False
         process, self._process = self._process, None
         if process is None:
             return
@@ -157,15 +160,18 @@ class Guard:
 
     def _is_running(self) -> bool:
         """One that has ended is started anew, which knows all that there is to know."""
-        if self._process is None or self._process.poll() is None:
-            return self._process is not None
-        self._log.warning(
-            "the watchdog of group %s ended with status %s: starting another",
-            self._ward.group_id,
-            self._process.returncode,
-        )
-        self._process.stdin.close()  # type: ignore[union-attr]  # it is a pipe
-        self._process = None
+        if self._process is not None:
+            if self._process.poll() is None:
+                return True
+            self._log.warning(
+                "the watchdog of group %s ended with status %s: starting another",
+                self._ward.group_id,
+                self._process.returncode,
+            )
+            self._process.stdin.close()  # type: ignore[union-attr]  # it is a pipe
+            self._process, self._missing = None, True
+        if not self._missing:
+            return False
         try:
             self.start()
         except ConfigurationError as error:

@@ -24,6 +24,7 @@ from kafka_coop.config import parse
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.testing import EmbeddedKafka
 from kafka_coop.testing.cluster import wait_until
+from kafka_coop.types import Generation, GroupMetadata, MemberId
 from kafka_coop.watchdog.guard import Guard
 
 REFUSALS = 12
@@ -44,6 +45,15 @@ def started(*, loads_after: float) -> Iterator[tuple[Guard, int]]:
         yield guard, guard._process.pid
     finally:
         guard.close()
+
+
+def joined(generation: int) -> GroupMetadata:
+    return GroupMetadata(
+        group_id="g",
+        generation=Generation(generation),
+        member_id=MemberId(f"m-{generation}"),
+        instance_id=None,
+    )
 
 
 def is_told(guard: Guard) -> bool:
@@ -129,6 +139,25 @@ def test_a_member_without_standard_error_has_a_watchdog_like_others(
         check=False,
     )
     wait_until(lambda: leaves(refusing) == REFUSALS + 1, "it gave up with its words", PATIENCE)
+
+
+def test_one_that_could_not_be_started_again_is_started_with_the_next_news(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a machine has no room for at one rebalance, it may have at the next."""
+    with started(loads_after=3600.0) as (guard, pid):
+        assert guard._process is not None
+        guard._process.kill()
+        guard._process.wait()
+        with monkeypatch.context() as full:
+            full.setattr(sys, "executable", "/no/interpreter")
+            guard.identity(joined(1))
+        guard.identity(joined(2))
+        assert guard._process is not None, "never again"
+        assert guard._process.pid != pid
+        assert guard._process.poll() is None
+    guard.identity(joined(3))
+    assert guard._process is None, "it was closed"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="by /proc")
