@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import sys
@@ -13,7 +14,9 @@ from typing import Any, Final, Protocol, runtime_checkable
 from urllib.parse import parse_qs, urlsplit
 
 from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 from kafka_coop.closeable import Closeable
 from kafka_coop.errors import ConfigurationError
@@ -73,6 +76,25 @@ class _Server(ThreadingHTTPServer):
         """
         if not isinstance(sys.exception(), ConnectionError):
             _log.exception("metrics or health of %s: no answer", client_address)
+
+
+class _Together:
+    """Several registries as one: a family that many have stands once, as the formats demand."""
+
+    def __init__(self, registries: Iterable[Collector]) -> None:
+        self._registries = registries
+
+    def collect(self) -> Iterable[Metric]:
+        families: dict[str, Metric] = {}
+        for registry in self._registries:
+            for found in registry.collect():
+                known = families.get(found.name)
+                if known is None:
+                    # A copy: a collector may give out the same object again and again.
+                    known = families[found.name] = copy.copy(found)
+                    known.samples = []
+                known.samples += found.samples
+        return families.values()
 
 
 class MetricsServer(Closeable):
@@ -156,13 +178,9 @@ def _handler(consumers: Sequence[Observed], max_lag: int | None) -> type[BaseHTT
             encoder, content_type = choose_encoder(self.headers.get("Accept", ""))
             wanted = parse_qs(urlsplit(self.path).query).get("name[]")
             registries = {id(c.registry): c.registry for c in consumers}.values()
-            parts = [
-                encoder(registry.restricted_registry(wanted) if wanted else registry)
-                for registry in registries
-            ]
-            end = b"# EOF\n"  # of OpenMetrics: once, however many registries there are
-            body = b"".join(part.removesuffix(end) for part in parts)
-            body += end if any(part.endswith(end) for part in parts) else b""
+            body = encoder(
+                _Together([r.restricted_registry(wanted) if wanted else r for r in registries])
+            )
             self._answer(_OK, content_type, body)
 
         def _health(self, well: Callable[[Condition], bool]) -> None:

@@ -21,6 +21,7 @@ from kafka_coop import CoopConsumer, Shutdown
 from kafka_coop.client.health import Health, assess
 from kafka_coop.errors import ConfigurationError
 from kafka_coop.metrics import MetricsServer, serve
+from kafka_coop.metrics.member import MemberMetrics
 from kafka_coop.metrics.scrape import MemberSnapshot, PartitionProgress
 from kafka_coop.testing.cluster import wait_until
 from kafka_coop.testing.embedded import EmbeddedKafka
@@ -203,6 +204,22 @@ def test_all_metrics_of_a_consumer_are_served_also_as_openmetrics(consumer: Coop
         families = text_string_to_metric_families(text)  # type: ignore[no-untyped-call]
         names = {family.name for family in families}
         assert {"kafka_coop_assigned_partitions", "kafka_coop_rebalance_rounds"} <= names
+
+
+@pytest.mark.parametrize("accept", ["", "application/openmetrics-text; version=1.0.0"])
+def test_consumers_with_registries_of_their_own_are_one_scrape(accept: str) -> None:
+    """A family is told once, with everybody's samples: OpenMetrics' readers refuse it else."""
+    registries = {name: CollectorRegistry() for name in ("a", "b")}
+    for name, registry in registries.items():
+        MemberMetrics(group_id="g", client_id=name, registry=registry)
+    consumers = [Stub(WELL, registry) for registry in registries.values()]
+    with serve(consumers, 0, host="127.0.0.1") as server:
+        _, text = get(server, "/metrics", accept)
+    assert text.count("# TYPE kafka_coop_assigned_partitions gauge") == 1
+    if accept:
+        families = {f.name: f for f in text_string_to_metric_families(text)}  # type: ignore[no-untyped-call]
+        samples = families["kafka_coop_assigned_partitions"].samples
+        assert [s.labels["client_id"] for s in samples] == ["a", "b"]
 
 
 # --- judgement -----------------------------------------------------------------------------
