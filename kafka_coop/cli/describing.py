@@ -240,7 +240,7 @@ def _partitions(look: GroupLook, *, narrow: bool) -> RenderableType:
         owner = look.owners.get(p)
         offsets = (count(look.committed.get(p)), count(look.ends.get(p)))
         table.add_row(
-            f"{p.topic} {p.partition}",
+            f"{shown(p.topic)} {p.partition}",
             *(() if narrow else offsets),
             count(look.lag(p)),
             "-" if owner is None else owner.name,

@@ -179,7 +179,7 @@ def test_no_forecast_is_made_of_what_the_broker_hides() -> None:
 
 
 def test_names_that_move_the_cursor_are_written_out() -> None:
-    evil = look("range\x1b[2J", {"t": 1}, [owning("a\x1b[2J", "t", 0)])
+    evil = look("range\x1b[2J", {"t": 1}, [owning("a\x1b[2J", "t\x1b[2J", 0)])
     assert "\x1b" not in described(evil, 80)
 
 
