@@ -19,6 +19,7 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # it
 from kafka_coop.cli.connection import Connection
 from kafka_coop.cli.exits import CommandError, Exit
 from kafka_coop.cli.group import GroupLook, MemberLook, look_at_member, named
+from kafka_coop.hopeless import HOPELESS
 from kafka_coop.planning.table import shown
 from kafka_coop.types import Cluster, Partitions, TopicPartition
 
@@ -70,10 +71,25 @@ def group_names(connection: Connection) -> list[str]:
     """Every consumer group's name.
 
     Raises:
-        CommandError: No broker answers.
+        CommandError: No broker answers, or one can't tell its groups: it is still loading them,
+            as a rule. A list without them would look like the whole.
     """
-    listed = connection.result(connection.admin.list_consumer_groups())
-    return sorted(group.group_id for group in listed.valid or ())
+    names, failed = _listed(connection)
+    if failed is not None:
+        status = Exit.UNAUTHORISED if failed.code() in HOPELESS else Exit.UNREACHABLE
+        raise CommandError(f"not all groups can be listed: {failed.str()}", status)
+    return names
+
+
+def _listed(connection: Connection) -> tuple[list[str], KafkaError | None]:
+    """Consumer groups' names, and why they may not be all."""
+    try:
+        listed = connection.result(connection.admin.list_consumer_groups())
+    except KafkaException as error:
+        return [], error.args[0]
+    errors: list[Any] = listed.errors or []  # KafkaErrors, whatever its stubs say
+    names = sorted(group.group_id for group in listed.valid or ())
+    return names, errors[0] if errors else None
 
 
 def _describe(connection: Connection, group_id: str) -> Any:
@@ -100,7 +116,7 @@ def _describe(connection: Connection, group_id: str) -> Any:
 
 def _missing(connection: Connection, group_id: str) -> CommandError:
     """No consumer group of that name: another kind of group, a misspelling, or nothing."""
-    names = group_names(connection)
+    names, _ = _listed(connection)
     if group_id not in names and any(g.id == group_id for g in connection.groups()):
         return CommandError(
             f"group {group_id!r} is neither classic nor of type consumer (a share or streams"

@@ -21,6 +21,7 @@ from kafka_coop.cli.connection import client_config
 from kafka_coop.cli.exits import CommandError, Exit
 from kafka_coop.simulation import check
 from kafka_coop.simulation.check import Verdict
+from kafka_coop.testing import EmbeddedKafka
 
 NOBODY = "127.0.0.1:1"
 
@@ -34,6 +35,14 @@ def silence() -> Iterator[str]:
     """A server that takes connections and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield "{}:{}".format(*server.getsockname())
+
+
+def test_a_list_of_groups_that_is_not_whole_is_an_error(
+    embedded: EmbeddedKafka, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The broker refuses ListGroups here; elsewhere, while it loads the groups of another."""
+    assert run(["groups", "-b", embedded.bootstrap_servers]) == Exit.UNREACHABLE
+    assert "not all groups can be listed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", [["describe", "g"], ["watch", "g"], ["groups"]])
