@@ -358,8 +358,12 @@ def _encode(
     user_data = [granted.data_for(member) for member in members]
     if strategy.name not in _UNMARKED:
         said = list(zip(user_data, peers.tolist(), strict=True))
+        # Sarama's members send back what they get whatever the strategy, in place of their own.
+        silent = for_peers == AssignmentMarks()
         marked = {
-            (data, peer): append_marks(data, for_peers if peer else for_ours)
+            (data, peer): data
+            if peer and silent
+            else append_marks(data, for_peers if peer else for_ours)
             for data, peer in set(said)
         }
         leads = replace(for_ours, leads=generation)

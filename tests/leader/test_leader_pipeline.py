@@ -389,8 +389,8 @@ def test_the_group_beats_a_hundred_times_a_second_and_a_small_one_more_often(
 @pytest.mark.parametrize(
     ("strategy", "told"),
     [
-        ("range", AssignmentMarks()),
-        ("roundrobin", AssignmentMarks()),
+        ("range", None),
+        ("roundrobin", None),
         ("sticky", None),
         ("cooperative-sticky", AssignmentMarks(heartbeat_interval=timedelta(milliseconds=20))),
         ("fairest-sticky", AssignmentMarks(heartbeat_interval=timedelta(milliseconds=20))),
@@ -415,9 +415,20 @@ def test_a_group_of_ours_is_told_its_pace_under_a_cooperative_strategy_alone(
 
 def test_beside_a_member_of_another_client_no_pace_is_suggested() -> None:
     members = {"a": member("t", user_data=OURS), "b": member("t"), "c": member("t", user_data=OURS)}
-    for data in lead("range", {"t": 3}, members).assignments.values():
+    for name, data in lead("range", {"t": 3}, members).assignments.items():
         _, marks = split_marks(decode_assignment(data).user_data)
-        assert marks == AssignmentMarks()
+        assert marks == (None if name == "b" else AssignmentMarks())
+
+
+@pytest.mark.parametrize("strategy", ["range", "roundrobin", "sticky"])
+def test_members_of_another_client_get_javas_bytes_under_an_eager_strategy(strategy: str) -> None:
+    """Sarama's send an assignment's user data back in place of their own, under any strategy.
+
+    Once the group runs on sticky, its leader refuses all that is no claim there.
+    """
+    members = {"a": member("t", user_data=b"of its user"), "b": member("t")}
+    outcome = lead(strategy, {"t": 2}, members, leader="b", generation=Generation(7))
+    assert outcome.assignments["a"] == b"\0\0\0\0\0\1\0\1t\0\0\0\1\0\0\0\0\xff\xff\xff\xff"
 
 
 def test_partitions_may_be_given_by_count_or_as_a_cluster() -> None:
