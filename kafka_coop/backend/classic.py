@@ -34,7 +34,7 @@ from kafka_coop.broker.blocking import run_blocking
 from kafka_coop.broker.pool import JOIN_LANE, Brokers
 from kafka_coop.broker.wire import Behind
 from kafka_coop.config import ConsumerConfig
-from kafka_coop.errors import RequestFailedError
+from kafka_coop.errors import ConnectionFailedError, RequestFailedError
 from kafka_coop.leader import is_brief, lead
 from kafka_coop.membership import effects as ef
 from kafka_coop.membership import events as ev
@@ -423,8 +423,13 @@ class ClassicBackend:
             generation=effect.generation,
             recalled=effect.recalled,
         )
-        brief = is_brief(assignor, effect.cluster, effect.members)
-        outcome = run() if brief else await run_blocking(run, name="kafka_coop-assign")
+        if is_brief(assignor, effect.cluster, effect.members):
+            outcome = run()
+        else:
+            try:
+                outcome = await run_blocking(run, name="kafka_coop-assign")
+            except ConnectionFailedError:  # no thread is to be had, and the group waits
+                outcome = run()
         for warning in outcome.warnings:
             self._log.warning("group %s: %s", self._settings.group_id, warning)
         self._handle(

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from kafka_coop.errors import ConnectionFailedError
+
 T = TypeVar("T")
 
 
@@ -26,6 +28,7 @@ async def run_blocking(function: Callable[[], T], *, name: str) -> T:
         What the function returned.
 
     Raises:
+        ConnectionFailedError: No thread is to be had, which may pass.
         Exception: What the function raised; a `BaseException` that is none (`SystemExit`)
             comes as a `RuntimeError`, since it must not end the loop.
     """
@@ -41,7 +44,11 @@ async def run_blocking(function: Callable[[], T], *, name: str) -> T:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(deliver, outcome)
 
-    threading.Thread(target=work, name=name, daemon=True).start()
+    try:
+        threading.Thread(target=work, name=name, daemon=True).start()
+    except RuntimeError as error:
+        # A full container. Whoever asked for a connection knows that these may fail.
+        raise ConnectionFailedError(f"no thread could be started for {name}: {error}") from error
     return (await done)()
 
 
