@@ -52,4 +52,4 @@ class LoggingObserver(Observer):
         if worst is ErrorCode.none:
             self._metrics.committed(latency)
         else:
-            self._metrics.commit_failed(worst.name.upper())
+            self._metrics.commit_failed(worst.name)

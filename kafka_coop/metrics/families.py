@@ -55,12 +55,10 @@ COMMIT_FAILURES: Final = (
             ErrorCode.fenced_instance_id,
         )
     ),
-    "disconnected",
-    "not_owned",
     OTHER_REASON,
 )
-"""Why a commit failed: what OffsetCommit can be answered with, the connection was lost, or the
-partitions were not ours to commit (the request was never sent)."""
+"""Why a commit failed: what OffsetCommit can be answered with. illegal_generation is also what is
+not ours to commit and is never sent, request_timed_out also that no coordinator answered."""
 
 REQUEST_BUCKETS: Final = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),

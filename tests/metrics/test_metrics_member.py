@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,10 +14,12 @@ from hypothesis import strategies as st
 from metrics_support import Bench
 
 from kafka_coop.assignors.figures import PlanFigures
+from kafka_coop.client.observer import LoggingObserver
 from kafka_coop.membership.record import RebalanceRecord
 from kafka_coop.metrics.families import CHANGES, COMMIT_FAILURES, PHASES
 from kafka_coop.metrics.member import MemberMetrics
-from kafka_coop.types import NO_PARTITIONS, Partitions
+from kafka_coop.protocol.error_codes import ErrorCode
+from kafka_coop.types import NO_PARTITIONS, Partitions, TopicPartition
 
 MS = timedelta(milliseconds=1)
 ROUND = RebalanceRecord(group_id="orders", client_id="rdkafka", total=40 * MS, join=25 * MS)
@@ -91,6 +94,14 @@ def test_no_text_makes_a_new_series(reason: str) -> None:
     assert len(series) == len(COMMIT_FAILURES)
     expected = reason if reason in COMMIT_FAILURES else "other"
     assert {dict(labels)["reason"] for labels, value in series.items() if value} == {expected}
+
+
+@pytest.mark.parametrize("error", [ErrorCode.illegal_generation, ErrorCode.request_timed_out])
+def test_a_failed_commit_counts_under_its_own_reason(bench: Bench, error: ErrorCode) -> None:
+    observer = LoggingObserver(bench.member(), logging.getLogger(__name__))
+    observer.commit(20 * MS, {TopicPartition("t", 0): error})
+    assert bench.value("kafka_coop_commit_failures_total", reason=error.name) == 1
+    assert bench.value("kafka_coop_commit_failures_total", reason="other") == 0
 
 
 @pytest.mark.parametrize("kind", CHANGES)
