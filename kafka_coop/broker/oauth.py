@@ -172,11 +172,15 @@ def oidc_tokens(settings: OidcSettings, *, wall_clock: Callable[[], float]) -> T
     Raises:
         ConfigurationError: The URL or the CA of the endpoint cannot be used.
     """
-    if not _is_http(settings.token_endpoint_url):
+    key, url = "sasl.oauthbearer.token.endpoint.url", settings.token_endpoint_url
+    if "@" in urllib.parse.urlsplit(url.partition("[")[0]).netloc:
+        # urllib would take the password for a port, and say so in each error.
         raise ConfigurationError(
-            "sasl.oauthbearer.token.endpoint.url",
-            f"{settings.token_endpoint_url!r} is neither an https nor an http URL",
+            key,
+            f"{key} holds a user or a password: set sasl.oauthbearer.client.id and .client.secret",
         )
+    if not _is_http(url):
+        raise ConfigurationError(key, f"{url!r} is neither an https nor an http URL")
     tls = _endpoint_tls(settings)
     opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=tls), _NoRedirects())
     request = _token_request(settings)

@@ -354,6 +354,17 @@ def test_a_url_that_can_not_be_asked_is_refused_before_the_first_login(url: str)
         oidc_tokens(settings, wall_clock=WallClock())
 
 
+@pytest.mark.parametrize("host", ["h", "[::1]:8443"])
+def test_a_url_with_a_password_is_refused_and_not_shown(host: str) -> None:
+    """urllib's error shows it, as a port that is no number, and each failed login would log it."""
+    settings = OidcSettings(
+        token_endpoint_url=f"https://me:{SECRET}@{host}/token", client_id="me", client_secret="s"
+    )
+    with pytest.raises(ConfigurationError, match=r"client\.secret") as refused:
+        oidc_tokens(settings, wall_clock=WallClock())()
+    assert SECRET not in str(refused.value)
+
+
 def test_an_unreadable_authority_of_the_endpoint_is_named() -> None:
     settings = OidcSettings(
         token_endpoint_url="https://h/t",
