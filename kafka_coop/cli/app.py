@@ -312,8 +312,9 @@ def _instance(path: str) -> Assignor:
         raise CommandError(f"--assignor: {path!r} is no package.module:Class", Exit.USAGE)
     try:
         made = getattr(importlib.import_module(module), name)()
-    except (ImportError, AttributeError, TypeError) as error:
-        raise CommandError(f"--assignor {path}: {error}", Exit.USAGE) from None
+    except Exception as error:  # noqa: BLE001  # a user's module may raise anything
+        why = f"{type(error).__name__}: {error}"
+        raise CommandError(f"--assignor {path}: {why}", Exit.USAGE) from None
     if not isinstance(made, Assignor):
         raise CommandError(
             f"--assignor {path}: no Assignor: it lacks name, supported_protocols,"

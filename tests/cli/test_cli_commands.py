@@ -37,6 +37,19 @@ def silence() -> Iterator[str]:
         yield "{}:{}".format(*server.getsockname())
 
 
+@pytest.mark.parametrize("code", ["class Mine", "raise ValueError('no table of costs')"])
+def test_a_strategy_that_can_not_be_made_is_no_traceback(
+    code: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "broken_strategy.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert run(["plan", "--topic", "t=3", "--assignor", "broken_strategy:Mine"]) == Exit.USAGE
+    assert "--assignor broken_strategy:Mine: " in capsys.readouterr().err
+
+
 def test_a_list_of_groups_that_is_not_whole_is_an_error(
     embedded: EmbeddedKafka, capsys: pytest.CaptureFixture[str]
 ) -> None:
