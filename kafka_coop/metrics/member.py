@@ -28,7 +28,7 @@ from kafka_coop.metrics.families import (
 from kafka_coop.metrics.librdkafka import LibrdkafkaStatistics
 from kafka_coop.metrics.polls import PollClock
 from kafka_coop.metrics.scrape import MemberLabels, MemberReading, MemberSnapshot
-from kafka_coop.types import NO_PARTITIONS, Partitions
+from kafka_coop.types import NO_PARTITIONS, Generation, Partitions
 
 _log: Final = logging.getLogger(__name__)
 _ZERO: Final = timedelta(0)
@@ -75,7 +75,7 @@ class MemberMetrics:
         self._last_rebalance: float | None = None
         self._last_heartbeat: float | None = None
         self._rounds = 0
-        self._plan: tuple[PlanFigures, float] | None = None
+        self._plan: tuple[PlanFigures, float, Generation] | None = None
         self.librdkafka = LibrdkafkaStatistics()
         self._lock = threading.Lock()
         self._series: list[tuple[MetricWrapperBase, tuple[str, ...]]] = []
@@ -174,11 +174,14 @@ class MemberMetrics:
         before, self._plan = self._plan, None
         if record.plan is None or record.planned_at is None:
             return
-        self._plan = (record.plan, record.planned_at)
+        self._plan = (record.plan, record.planned_at, record.generation)
         self._planned_moves["made"].inc(record.plan.moved)
         self._planned_moves["fewest"].inc(record.plan.fewest)
-        if before is not None and before[0].withheld:
-            # The round before withheld them, and this one gave them to their owners.
+        if before is None or not before[0].withheld:
+            return
+        if before[2] <= record.generation <= before[2] + 1:
+            # The round before withheld them, and this one gave them to their owners. Where others
+            # led meanwhile, or this member was out of the group, they know how long it took.
             self._unowned_seconds.inc(before[0].withheld * (record.planned_at - before[1]))
 
     def _count_round(self, record: RebalanceRecord) -> None:
@@ -223,9 +226,14 @@ class MemberMetrics:
             polls=polls,
             poll_limit=None if self._poll_limit is None else self._poll_limit.total_seconds(),
             snapshot=snapshot,
-            plan=None if self._plan is None else self._plan[0],
+            plan=self._plan_of_the_group(snapshot),
             librdkafka=self.librdkafka.latest,
         )
+
+    def _plan_of_the_group(self, snapshot: MemberSnapshot | None) -> PlanFigures | None:
+        """Outside the group its last plan is nobody's: another leads there."""
+        outside = snapshot is not None and snapshot.generation < 0
+        return None if self._plan is None or outside else self._plan[0]
 
     def _take_snapshot(self) -> MemberSnapshot | None:
         if self._snapshot is None:

@@ -98,7 +98,11 @@ _GAUGES: Final[tuple[tuple[str, str, Callable[[MemberReading], float | None]], .
         "1: in the group, with no rebalance under way; 0: not.",
         lambda m: None if m.snapshot is None else float(m.snapshot.stable),
     ),
-    ("leader", "1: led the last round; 0: did not.", lambda m: float(m.plan is not None)),
+    (
+        "leader",
+        "1: in the group, and led its last round; 0: not.",
+        lambda m: float(m.plan is not None),
+    ),
     (
         "group_partitions",
         "Partitions that the group subscribes to, as its leader knows them; 0 on others.",

@@ -18,8 +18,9 @@ from kafka_coop.client.observer import LoggingObserver
 from kafka_coop.membership.record import RebalanceRecord
 from kafka_coop.metrics.families import CHANGES, COMMIT_FAILURES, PHASES
 from kafka_coop.metrics.member import MemberMetrics
+from kafka_coop.metrics.scrape import MemberSnapshot
 from kafka_coop.protocol.error_codes import ErrorCode
-from kafka_coop.types import NO_PARTITIONS, Partitions, TopicPartition
+from kafka_coop.types import NO_PARTITIONS, Generation, Partitions, TopicPartition
 
 MS = timedelta(milliseconds=1)
 ROUND = RebalanceRecord(group_id="orders", client_id="rdkafka", total=40 * MS, join=25 * MS)
@@ -276,6 +277,33 @@ def test_the_default_assignment_is_none(bench: Bench) -> None:
     assert bench.value("kafka_coop_last_assignment_timestamp_seconds") is None
     member.assignment(NO_PARTITIONS, bench.clocks.steady)
     assert bench.value("kafka_coop_last_assignment_timestamp_seconds") == bench.clocks.wall
+
+
+def test_who_is_out_of_the_group_leads_nobody_and_counts_nothing_when_it_comes_back() -> None:
+    """Its last plan would go on saying that partitions have nobody, and raise the alert."""
+    bench, seen = Bench(), MemberSnapshot(generation=Generation(7))
+    member = bench.member(snapshot=lambda: seen)
+
+    def led(at: float, generation: int, plan: PlanFigures) -> None:
+        member.rebalance(
+            RebalanceRecord(
+                group_id="g",
+                client_id="c",
+                generation=Generation(generation),
+                plan=plan,
+                planned_at=at,
+            )
+        )
+
+    led(10.0, 7, PlanFigures(partitions=8, withheld=3))
+    assert bench.value("kafka_coop_group_partitions") == 8
+    seen = MemberSnapshot()
+    for name in ("leader", "group_partitions", "withheld_partitions"):
+        assert bench.value(f"kafka_coop_{name}") == 0
+    led(3610.0, 12, PlanFigures(partitions=5))
+    assert bench.value("kafka_coop_unowned_partition_seconds_total") == 0
+    seen = MemberSnapshot(generation=Generation(12))
+    assert bench.value("kafka_coop_group_partitions") == 5
 
 
 def test_the_leader_counts_its_moves_and_what_nobody_owned_meanwhile() -> None:
