@@ -9,13 +9,13 @@ by the user inside on_assign, and is good for the generation that it was looked 
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaException, Message
 
+from kafka_coop.backend import clock
 from kafka_coop.backend.mailbox import StartsFound
 from kafka_coop.fetching.interface import Fetching
 from kafka_coop.fetching.messages import error_message
@@ -67,7 +67,7 @@ class Ownership:
             if by_hand:
                 self._by_hand |= partitions
             self._awaiting.update(dict.fromkeys(partitions, generation))
-            self._metrics.assignment(self.owned, time.monotonic())
+            self._metrics.assignment(self.owned, clock.now())
 
     def release(self, partitions: Partitions) -> None:
         """Ownership ends: nothing of these is delivered after, whatever was fetched.
@@ -88,7 +88,7 @@ class Ownership:
                 self._refused.pop(partition, None)
             kept = [m for m in self.errors if partition_of(m) not in partitions]
             self.errors = deque(kept)
-            self._metrics.assignment(self.owned, time.monotonic())
+            self._metrics.assignment(self.owned, clock.now())
 
     def silence(self, partitions: Partitions) -> None:
         """Nothing is fetched any more of what the group is about to take; it is owned still."""

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError
 
+from kafka_coop.backend import clock
 from kafka_coop.backend.mailbox import StartsFound
 from kafka_coop.client.ownership import Ownership
 from kafka_coop.membership.failures import LOCAL_AUTO_OFFSET_RESET
@@ -70,6 +71,19 @@ def gain(ownership: Ownership, starts: dict[TopicPartition, OffsetAndMetadata]) 
     ownership.override_starts(starts)
     ownership.starts_may_change = False
     ownership.begin_fetching()
+
+
+def test_when_it_changed_is_told_on_the_clock_that_metrics_read(
+    fetched: Fetched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That one counts suspension. By another, a change would seem as much older as all of it."""
+    monkeypatch.setattr(clock, "now", lambda: 50_000.0)
+    told: list[float] = []
+    metrics = cast(MemberMetrics, SimpleNamespace(assignment=lambda _, now: told.append(now)))
+    owner = Ownership(cast(Any, fetched), metrics, TurnLock())
+    owner.own(ONE, NOW)
+    owner.release(ONE)
+    assert told == [50_000.0, 50_000.0]
 
 
 class TestRefusedStarts:
