@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -660,7 +661,8 @@ class CoopConsumer(Closeable):
     def _snapshot(self) -> MemberSnapshot:
         if self._unusable is not None:
             return MemberSnapshot()
-        return self._positions.snapshot(self._backend)
+        found = self._positions.snapshot(self._backend)
+        return found if self._topics else replace(found, stable=True)  # it waits for no round
 
 
 def _seconds(timeout: float | None) -> float:

@@ -391,6 +391,9 @@ class ClassicBackend:
             answer = await ask()
         except RequestFailedError as error:
             answer = error
+        except Exception as error:  # noqa: BLE001  # a machine that is not told waits for ever
+            self._tell_of_a_bug(error)
+            answer = RequestFailedError(f"a bug, see the log: {error!r}")
         if isinstance(answer, ClusterMetadata):
             self._brokers.learn(answer)
         self._handle(event(answer))
@@ -483,6 +486,7 @@ class ClassicBackend:
         for token in [t for t, (parked, _) in self._parked.items() if parked is task]:
             del self._parked[token]
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._log.error(
-                "a bug in the membership of %s", self._settings.group_id, exc_info=error
-            )
+            self._tell_of_a_bug(error)
+
+    def _tell_of_a_bug(self, error: BaseException) -> None:
+        self._log.error("a bug in the membership of %s", self._settings.group_id, exc_info=error)

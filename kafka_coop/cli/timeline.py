@@ -43,7 +43,8 @@ class Timeline:
     def see(self, look: GroupLook) -> list[Happened]:
         """Returns what happened since the last look; nothing at the first one."""
         before, self._last = self._last, look
-        self._names |= {m.id: m.name for m in look.members}
+        told = (self._stable, before, look)  # others are not told of any more
+        self._names = {m.id: m.name for seen in told if seen for m in seen.members}
         happened: list[Happened] = []
         if before is not None:
             happened += self._of_members(before, look)

@@ -16,6 +16,9 @@ from kafka_coop.planning.picture import html, svg
 from kafka_coop.planning.table import table
 from kafka_coop.types import Assignor, Subscription
 
+_MOST = 1_000_000
+"""Partitions of a topic: more than a cluster has, and what memory there is for."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
@@ -117,6 +120,8 @@ def _note(done: list[Step], what: str, after: GroupPlan) -> GroupPlan:
 
 def _topic(text: str, option: str) -> tuple[str, int]:
     name, equals, number = text.rpartition("=")
-    if not equals or not name or not number.isdecimal() or not int(number):
+    if not equals or not name or not number.isdecimal() or not number.strip("0"):
         raise CommandError(f"{option}: {text!r} is no topic=partitions", Exit.USAGE)
+    if len(number) > len(str(_MOST)) or int(number) > _MOST:
+        raise CommandError(f"{option}: {name!r}: more than {_MOST:,} partitions", Exit.USAGE)
     return name, int(number)

@@ -113,7 +113,7 @@ def assess(
     return Health(
         subscribed=subscribed or by_hand,
         joined=joined and not closed,
-        stable=(by_hand or snapshot.stable) and not closed,
+        stable=joined and (by_hand or snapshot.stable) and not closed,
         fenced=not by_hand and not closed and len(owned) > 0 and now >= lease_until,
         poll_overdue=not closed and subscribed and since is not None and since > max_poll_interval,
         lagging=None if max_lag is None or lag is None else lag > max_lag,

@@ -59,7 +59,7 @@ class MemberSnapshot:
 
     Attributes:
         generation: The generation the member is in; `NO_GENERATION` outside the group.
-        stable: In the group, with no round under way.
+        stable: In the group, with no round under way; or nothing is subscribed to.
         progress: By partition. What the member no longer owns may be in it: it is left out.
     """
 
@@ -95,7 +95,7 @@ _GAUGES: Final[tuple[tuple[str, str, Callable[[MemberReading], float | None]], .
     ),
     (
         "stable",
-        "1: in the group, with no rebalance under way; 0: not.",
+        "1: in the group, with no rebalance under way, or subscribed to nothing; 0: not.",
         lambda m: None if m.snapshot is None else float(m.snapshot.stable),
     ),
     (

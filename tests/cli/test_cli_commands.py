@@ -84,6 +84,8 @@ def test_a_broker_that_says_nothing(silence: str, capsys: pytest.CaptureFixture[
         (["describe", "g", "-b", NOBODY, "--assignor", "pathlib:Path"], "no Assignor"),
         (["plan"], "--topic"),
         (["plan", "--topic", "t"], "'t' is no topic=partitions"),
+        (["plan", "--topic", "t=2000000000000"], "more than 1,000,000 partitions"),
+        (["plan", "--topic", "t=3", "--grow", "t=" + "9" * 5000], "more than 1,000,000 partitions"),
         (["plan", "--topic", "t=3", "--assignor", "best"], "unknown strategy 'best'"),
         (["plan", "--topic", "t=3", "--leave", "x"], "'x' is not in the group"),
         (["plan", "--topic", "t=3", "--join", "member-1"], "choose another id"),

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+import confluent_kafka
 import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
@@ -204,6 +205,19 @@ def test_all_metrics_of_a_consumer_are_served_also_as_openmetrics(consumer: Coop
         families = text_string_to_metric_families(text)  # type: ignore[no-untyped-call]
         names = {family.name for family in families}
         assert {"kafka_coop_assigned_partitions", "kafka_coop_rebalance_rounds"} <= names
+
+
+def test_who_is_subscribed_to_nothing_waits_for_no_round(consumer: CoopConsumer) -> None:
+    """A round that never ends is an alert: none is under way for partitions assigned by hand."""
+    stable = "kafka_coop_stable", {"group": "g", "client_id": "rdkafka"}
+    assert consumer.registry.get_sample_value(*stable) == 1
+    consumer.assign([confluent_kafka.TopicPartition("t", 0, 0)])
+    assert consumer.registry.get_sample_value(*stable) == 1
+    assert consumer.health().stable
+    consumer.unassign()
+    assert not consumer.health().stable
+    consumer.subscribe(["t"])
+    assert consumer.registry.get_sample_value(*stable) == 0
 
 
 @pytest.mark.parametrize("accept", ["", "application/openmetrics-text; version=1.0.0"])

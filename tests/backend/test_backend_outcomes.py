@@ -1,0 +1,81 @@
+"""Whatever becomes of a request, the machine is told: else a member would wait for ever."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from kafka_coop import CoopConsumer
+from kafka_coop.assignors import CooperativeSticky
+from kafka_coop.broker.pool import Brokers
+from kafka_coop.protocol.messages import Node, Request, Response
+from kafka_coop.testing import EmbeddedKafka
+from kafka_coop.testing.cluster import wait_until
+
+
+class Own(CooperativeSticky):
+    """A user's strategy: it is run in a thread."""
+
+
+def joins(kafka: EmbeddedKafka) -> None:
+    """A member that joins, and leaves."""
+    kafka.create_topic("t", partitions=2)
+    consumer = CoopConsumer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": "g",
+            "session.timeout.ms": 6000,
+        },
+        assignors=[Own()],
+        registry=CollectorRegistry(),
+    )
+    consumer.subscribe(["t"])
+
+    def assigned() -> bool:
+        consumer.poll(0.05)
+        return len(consumer.assignment()) == 2
+
+    try:
+        wait_until(assigned, "it waits for an answer that nobody is to give")
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("name", ["kafka_coop-resolve", "kafka_coop-assign"])
+def test_a_member_that_got_no_thread_once_joins_all_the_same(
+    name: str, embedded: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+    refused: list[str] = []
+
+    def full(thread: threading.Thread) -> None:
+        if thread.name == name and not refused:
+            refused.append(name)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", full)
+    joins(embedded)
+    assert refused
+
+
+def test_what_nobody_foresaw_fails_a_request_and_not_the_member(
+    embedded: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    request = Brokers.request_node
+    failed: list[str] = []
+
+    async def broken(brokers: Brokers, node: Node, what: Request, **options: Any) -> Response:
+        kind = type(what).__name__
+        if kind not in failed:
+            failed.append(kind)
+            raise ZeroDivisionError
+        return await request(brokers, node, what, **options)
+
+    monkeypatch.setattr(Brokers, "request_node", broken)
+    joins(embedded)
+    assert {"JoinGroup", "SyncGroup"} <= set(failed)
+    assert caplog.text.count("a bug in the membership of g") == len(failed)
