@@ -207,11 +207,16 @@ class Commits:
     def settle(self) -> None:
         """Reports the commits that have ended, in the order they were asked for.
 
+        Those that ``on_commit`` itself asks for wait for the next call, ended or not: one that
+        commits again whatever failed, with nothing left to commit, would else never return.
+
         Raises:
             Exception: The first that ``on_commit`` raised, once all are reported.
         """
         first: BaseException | None = None
-        while self._pending and self._pending[0].future.done():
+        for _ in range(len(self._pending)):
+            if not self._pending[0].future.done():
+                break
             asked = self._pending.popleft()
             try:
                 self._report(asked.offsets, asked.future.result(), asked.refusal)

@@ -166,6 +166,27 @@ def test_nothing_to_commit_is_reported_as_confluents_reports_it(made: Any) -> No
     assert len(told) == 2
 
 
+def test_an_on_commit_that_commits_again_lets_poll_return() -> None:
+    """It tries again whatever failed: that there is nothing to commit is told at once."""
+    told: list[KafkaError | None] = []
+
+    def on_commit(error: KafkaError | None, _: list[TopicPartition]) -> None:
+        told.append(error)
+        if error is not None and len(told) < 1000:  # so that the test ends
+            consumer.commit()
+
+    config = {**CONFIG, "enable.auto.offset.store": False, "on_commit": on_commit}
+    with CoopConsumer(config, registry=CollectorRegistry()) as consumer:
+        consumer.assign([TopicPartition("t", 0, 5)])
+        consumer.commit()
+        consumer.poll(0)
+        assert len(told) == 1
+        consumer.poll(0)
+        assert len(told) == 2, "it is told with the next one"
+        consumer.poll(0.1)
+        assert len(told) < 100, "a poll that waits tells in its slices"
+
+
 def test_without_on_commit_nobody_is_told_of_nothing(
     consumer: CoopConsumer, coordinator: Coordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
