@@ -21,8 +21,16 @@ class Ledger:
         self._committed: dict[TopicPartition, int] = {}
 
     def store(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Remembers offsets for the next commit without arguments."""
-        self._stored.update(offsets)
+        """Remembers offsets for the next commit without arguments.
+
+        What is none (a position that is not known yet) leaves nothing to commit, as librdkafka
+        has it: committed, it would undo what the group has.
+        """
+        for partition, at in offsets.items():
+            if at.offset >= 0:
+                self._stored[partition] = at
+            else:
+                self._stored.pop(partition, None)
 
     def stored(self, partitions: Partitions) -> dict[TopicPartition, OffsetAndMetadata]:
         """What was stored for these partitions."""

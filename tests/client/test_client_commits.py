@@ -8,7 +8,15 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_INVALID,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 from prometheus_client import CollectorRegistry
 
 from kafka_coop import CoopConsumer
@@ -185,6 +193,24 @@ def test_an_on_commit_that_commits_again_lets_poll_return() -> None:
         assert len(told) == 2, "it is told with the next one"
         consumer.poll(0.1)
         assert len(told) < 100, "a poll that waits tells in its slices"
+
+
+@pytest.mark.parametrize("logical", [OFFSET_INVALID, OFFSET_BEGINNING, OFFSET_END])
+@pytest.mark.parametrize("made", [CoopConsumer, Consumer], ids=["ours", "confluent's"])
+def test_to_store_what_is_no_offset_leaves_nothing_to_commit(made: Any, logical: int) -> None:
+    """For instance `position`, before a start is known: it would undo what the group has."""
+    config = {**CONFIG, "enable.auto.offset.store": False}
+    consumer = made(config, **({"registry": CollectorRegistry()} if made is CoopConsumer else {}))
+    try:
+        consumer.assign([TopicPartition("t", 0, 5)])
+        for before in (logical, 7):
+            consumer.store_offsets(offsets=[TopicPartition("t", 0, before)])
+            consumer.store_offsets(offsets=[TopicPartition("t", 0, logical)])
+            with pytest.raises(KafkaException) as raised:
+                consumer.commit(asynchronous=False)
+            assert raised.value.args[0].code() == KafkaError._NO_OFFSET
+    finally:
+        consumer.close()
 
 
 def test_without_on_commit_nobody_is_told_of_nothing(
