@@ -191,14 +191,21 @@ class Ownership:
         try:
             self._fetcher.add({p: s.at for p, s in ready.items()})
         except KafkaException:
-            self._forget_refused(ready)
+            self._fetch_one_by_one(ready)
             raise
         self._note_begun()
 
-    def _forget_refused(self, ready: Mapping[TopicPartition, _Start]) -> None:
-        """No offset to start from (a `seek` to none): raised once, not by every poll to come."""
+    def _fetch_one_by_one(self, ready: Mapping[TopicPartition, _Start]) -> None:
+        """One has no offset to start from (a `seek` to none), and so nothing was added.
+
+        That one is forgotten, so that it is raised once, not by every poll to come. The others
+        begin: nobody would look for their starts again.
+        """
         for partition in Partitions.of(ready) - self._fetcher.assignment():
-            del self._found[partition]
+            try:
+                self._fetcher.add({partition: ready[partition].at})
+            except KafkaException:
+                del self._found[partition]
 
     def _note_begun(self) -> None:
         """What the fetcher has of those that it was to begin does not wait any more.
