@@ -6,7 +6,8 @@ or taken away there is acknowledged to the broker on the way out.
 
 confluent-kafka lets one thread at a time into a consumer, and whoever waits may wait for as long
 as another one polls. So commits and queries wait for their turn with the consumer's fair lock, in
-a thread of their own; inside a rebalance, where the polling thread holds that lock, it runs them.
+a thread of their own; a thread that holds that lock itself, for it is in a rebalance, in another
+callback inside librdkafka or in a signal handler that interrupts a poll, runs them.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Protocol, TypeVar
 
 from confluent_kafka import OFFSET_STORED, KafkaException
 
@@ -47,6 +48,23 @@ _STORED = OffsetAndMetadata(offset=OFFSET_STORED)
 """librdkafka finds out where to start, and applies ``auto.offset.reset``."""
 
 
+class Lock(Protocol):
+    """What lets one thread at a time into librdkafka, as often as that thread likes."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+    @property
+    def mine(self) -> bool:
+        """Whether this thread holds it."""
+
+
 class BrokerAssignedBackend:
     """Implements `kafka_coop.backend.interface.Backend`."""
 
@@ -55,7 +73,7 @@ class BrokerAssignedBackend:
         config: ConsumerConfig,
         fetcher: GroupFetcher,
         *,
-        lock: AbstractContextManager[None],
+        lock: Lock,
         observer: Observer,
         logger: logging.Logger,
     ) -> None:
@@ -74,7 +92,6 @@ class BrokerAssignedBackend:
         self._jobs: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         self._changed = threading.Condition()
         self._stopped = False
-        self._rebalancing: int | None = None
         self._inquiry = Inquiry(config.connection, self._learned)
         self._inquired = False
         self._worker = threading.Thread(
@@ -139,7 +156,8 @@ class BrokerAssignedBackend:
         """See `Backend.begin_close`. Here it has left when this returns."""
         try:
             with self._lock:
-                self._inside(self._fetcher.leave)
+                self._run_jobs()
+                self._fetcher.leave()
         finally:
             self.mailbox.set_left()
 
@@ -203,7 +221,8 @@ class BrokerAssignedBackend:
         started = time.perf_counter()
         self.mailbox.put(step)
         try:
-            self._inside(self._attend)
+            self._run_jobs()
+            self._attend()
         finally:
             self._announce(timedelta(seconds=time.perf_counter() - started), moved)
 
@@ -231,15 +250,6 @@ class BrokerAssignedBackend:
                 total=total,
             )
         )
-
-    def _inside(self, what: Callable[[], None]) -> None:
-        """With the lock held by this thread: what it asks for from now on is done at once."""
-        outer, self._rebalancing = self._rebalancing, threading.get_ident()
-        try:
-            self._run_jobs()
-            what()
-        finally:
-            self._rebalancing = outer
 
     # --- offsets ----------------------------------------------------------------------------
 
@@ -288,7 +298,7 @@ class BrokerAssignedBackend:
             future: Future[T] = Future()
             self._jobs.append((future, work))
             self._changed.notify_all()
-        if self._rebalancing == threading.get_ident():
+        if self._lock.mine:  # the worker would wait for us, and we for it
             self._run_jobs()
         return future
 

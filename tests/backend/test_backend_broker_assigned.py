@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any, cast
 
@@ -80,9 +81,9 @@ class Group:
         return result_within(self.backend.commit(offsets, within), within)
 
     def commit_in_vain(self, offset: int) -> None:
-        """Gives up while the poll goes on."""
-        with pytest.raises(RequestTimedOutError):
-            self.commit(offset, within=timedelta(0))
+        """Another thread gives up while the poll goes on."""
+        with ThreadPoolExecutor(1) as other, pytest.raises(RequestTimedOutError):
+            other.submit(self.commit, offset, timedelta(0)).result()
 
 
 @pytest.fixture
@@ -109,3 +110,10 @@ def test_a_commit_given_up_does_not_keep_the_user_from_hearing_of_a_rebalance(
         group.librdkafka.revoked(ALL)
     assert group.attended == 2
     assert group.librdkafka.committed_ == []
+
+
+def test_a_callback_inside_librdkafka_commits_and_waits_for_it(group: Group) -> None:
+    """As ``stats_cb`` may, or a signal handler that interrupts a poll: its thread has the lock."""
+    with group.lock:
+        assert group.commit(1, within=timedelta(seconds=1)) == {THERE: ErrorCode.none}
+    assert group.librdkafka.committed_ == [1]
