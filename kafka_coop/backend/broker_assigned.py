@@ -261,6 +261,11 @@ class BrokerAssignedBackend:
         """See `Backend.commit`."""
         return self._submit(lambda: self._commit(dict(offsets)))
 
+    def let_commits_in(self) -> None:
+        """See `Backend.let_commits_in`."""
+        if self._lock.mine:  # the worker would wait for us, and we for it
+            self._run_jobs()
+
     def committed(
         self, partitions: Partitions, timeout: timedelta
     ) -> Future[dict[TopicPartition, FetchedOffset]]:
@@ -298,8 +303,7 @@ class BrokerAssignedBackend:
             future: Future[T] = Future()
             self._jobs.append((future, work))
             self._changed.notify_all()
-        if self._lock.mine:  # the worker would wait for us, and we for it
-            self._run_jobs()
+        self.let_commits_in()
         return future
 
     def _work(self) -> None:

@@ -159,6 +159,9 @@ class ClassicBackend:
         """See `Backend.commit`."""
         return self._submit(lambda errands: self._commit(errands, offsets, timeout))
 
+    def let_commits_in(self) -> None:
+        """See `Backend.let_commits_in`. None waits: the membership's thread sends them."""
+
     def committed(
         self, partitions: Partitions, timeout: timedelta
     ) -> Future[dict[TopicPartition, FetchedOffset]]:

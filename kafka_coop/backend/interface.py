@@ -73,6 +73,9 @@ class Backend(Protocol):
         The future holds each partition's error; it raises nothing but for a bug.
         """
 
+    def let_commits_in(self) -> None:
+        """Sends what waits for this thread to let it in, before it waits for that."""
+
     def committed(
         self, partitions: Partitions, timeout: timedelta
     ) -> Future[dict[TopicPartition, FetchedOffset]]:

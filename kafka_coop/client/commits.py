@@ -238,13 +238,13 @@ class Commits:
 
     def wait_for(self, partitions: Partitions) -> None:
         """Waits for what the owner has committed asynchronously."""
-        self._wait(
-            [
-                asked.future
-                for asked in self._under_way()
-                if any(p in partitions for p in asked.offsets)
-            ]
-        )
+        futures = [
+            asked.future
+            for asked in self._under_way()
+            if any(p in partitions for p in asked.offsets)
+        ]
+        self._backend.let_commits_in()
+        self._wait(futures)
 
     def commit_before_release(self, partitions: Partitions) -> None:
         """Auto-commit: returns when it is done, or given up and reported.

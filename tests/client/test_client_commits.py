@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -138,6 +139,28 @@ def test_what_others_commit_while_revoked_ones_are_waited_for(
     nosy.commits = consumer._commits
     consumer._commits.wait_for(nosy)
     assert coordinator.asked == [1, 2, 6, 6]
+
+
+def test_what_another_thread_commits_in_on_revoke_is_sent_before_the_partition_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Under KIP-848 the thread that sends it is shut out until then: both waited for 30 s."""
+    sent: list[int] = []
+
+    def commit(offsets: Mapping[Partition, OffsetAndMetadata]) -> dict[Partition, ErrorCode]:
+        sent.extend(at.offset for at in offsets.values())
+        return dict.fromkeys(offsets, ErrorCode.none)
+
+    config = {**CONFIG, "group.protocol": "consumer"}
+    with CoopConsumer(config, registry=CollectorRegistry()) as consumer:
+        monkeypatch.setattr(consumer._fetcher, "commit", commit)
+        with consumer._lock, ThreadPoolExecutor(1) as other:
+            other.submit(consumer.commit, offsets=[TopicPartition("t", 0, 5)]).result()
+            assert not sent
+            began = time.monotonic()
+            consumer._commits.wait_for(ALL)
+            assert sent == [5]
+            assert time.monotonic() - began < 10
 
 
 # --- nothing to commit ---------------------------------------------------------------------
