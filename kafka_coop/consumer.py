@@ -126,7 +126,6 @@ class CoopConsumer(Closeable):
         self._commits = Commits(
             config=self._config,
             ownership=self._ownership,
-            fetcher=self._fetcher,
             backend=self._backend,
             logger=self._log,
         )

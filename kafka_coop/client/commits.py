@@ -26,7 +26,6 @@ from kafka_coop.backend.interface import Backend
 from kafka_coop.client.ownership import Ownership
 from kafka_coop.config import ConsumerConfig
 from kafka_coop.errors import RequestFailedError
-from kafka_coop.fetching.interface import Fetching
 from kafka_coop.kafka_errors import commit_exception, coop_exception, exception_of, kafka_error
 from kafka_coop.membership.failures import LOCAL_INVALID_ARG, LOCAL_NO_OFFSET, failure_of_exception
 from kafka_coop.offsets.commits import first_error
@@ -76,13 +75,11 @@ class Commits:
         *,
         config: ConsumerConfig,
         ownership: Ownership,
-        fetcher: Fetching,
         backend: Backend,
         logger: logging.Logger,
     ) -> None:
         self._config = config
         self._ownership = ownership
-        self._fetcher = fetcher
         self._backend = backend
         self._on_commit: OnCommit | None = config.callbacks.on_commit
         self._log = logger
@@ -267,7 +264,7 @@ class Commits:
         ownership = self._ownership
         with ownership.lock:
             if self._config.auto_offset_store:
-                return ownership.ledger.news(self._fetcher.positions(partitions))
+                return ownership.ledger.news(ownership.positions(partitions))
             return ownership.ledger.news(ownership.ledger.stored(partitions))
 
     def _begin(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> _Pending:

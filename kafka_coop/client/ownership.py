@@ -19,7 +19,7 @@ from kafka_coop.backend import clock
 from kafka_coop.backend.mailbox import StartsFound
 from kafka_coop.fetching.interface import Fetching
 from kafka_coop.fetching.messages import error_message
-from kafka_coop.fetching.native import partition_of
+from kafka_coop.fetching.native import partition_of, position_at
 from kafka_coop.kafka_errors import coop_exception
 from kafka_coop.membership.failures import LOCAL_AUTO_OFFSET_RESET, LOCAL_STATE
 from kafka_coop.metrics.member import MemberMetrics
@@ -41,6 +41,8 @@ class Ownership:
         ledger: Their stored and committed offsets; with ``lock`` held.
         lock: Guards all of this, and the fetcher. Not held while a callback of the user runs.
         starts_may_change: on_assign runs, and may still say where to start.
+        gathered: What the poll under way has taken from the fetcher and not yet returned: not
+            delivered yet. Its own list, of which it returns what is left.
     """
 
     def __init__(self, fetcher: Fetching, metrics: MemberMetrics, lock: TurnLock) -> None:
@@ -49,6 +51,7 @@ class Ownership:
         self.ledger = Ledger()
         self.lock = lock
         self.starts_may_change = False
+        self.gathered: list[Message] = []
         self._fetcher = fetcher
         self._metrics = metrics
         self._awaiting: dict[TopicPartition, Generation] = {}
@@ -88,7 +91,11 @@ class Ownership:
                 self._refused.pop(partition, None)
             kept = [m for m in self.errors if partition_of(m) not in partitions]
             self.errors = deque(kept)
+            self._drop_gathered(partitions)
             self._metrics.assignment(self.owned, clock.now())
+
+    def _drop_gathered(self, partitions: Partitions) -> None:
+        self.gathered[:] = [m for m in self.gathered if partition_of(m) not in partitions]
 
     def silence(self, partitions: Partitions) -> None:
         """Nothing is fetched any more of what the group is about to take; it is owned still."""
@@ -103,6 +110,19 @@ class Ownership:
         """Raises KafkaException ``_STATE`` unless all of these are owned."""
         if foreign := sorted(Partitions.of(partitions) - self.owned):
             raise coop_exception(LOCAL_STATE, f"not assigned to this consumer: {foreign[:5]}")
+
+    def positions(self, partitions: Partitions) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Up to where records were delivered. `Fetching.positions` counts what is gathered, too.
+
+        Committed before it is returned (by another thread, by a signal handler that ends the
+        process, for a revocation inside librdkafka), it would be lost with this process.
+        """
+        with self.lock:
+            found = self._fetcher.positions(partitions)
+            for message in reversed(self.gathered):
+                if message.error() is None and (of := partition_of(message)) in found:
+                    found[of] = OffsetAndMetadata(offset=position_at(message))
+            return found
 
     # --- pausing ----------------------------------------------------------------------------
 
@@ -134,6 +154,7 @@ class Ownership:
                 self.override_starts({of: to})
             else:
                 self._fetcher.seek(of, to.offset, to.leader_epoch)
+            self._drop_gathered(Partitions.of([of]))
 
     def override_starts(self, starts: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """The user knows better where to start (on_assign, or a seek before the first record)."""

@@ -156,8 +156,11 @@ class Polling:
         try:
             self.calm_until = NEVER
             self._times.entered(clock.now())
+            self._ownership.gathered = got
             self._gather(got, n, deadline, take)
         finally:
+            with self._ownership.lock:
+                self._ownership.gathered = []
             self._times.left(clock.now())
             self.calm_until = self._calm_for_now()
 

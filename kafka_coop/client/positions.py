@@ -27,15 +27,14 @@ class Positions:
     def position(self, partitions: list[Any]) -> list[confluent_kafka.TopicPartition]:
         """Each partition's next offset; ``OFFSET_INVALID`` where none is known yet."""
         wanted = plain(partitions)
-        with self._ownership.lock:
-            known = self._fetcher.positions(Partitions.of(wanted))
+        known = self._ownership.positions(Partitions.of(wanted))
         unknown = OffsetAndMetadata(offset=OFFSET_INVALID)
         return with_offsets({of: known.get(of, unknown) for of in wanted})
 
     def offsets(self) -> dict[TopicPartition, int]:
         """The next offset of each partition owned, where it is known."""
         with self._ownership.lock:
-            found = self._fetcher.positions(self._ownership.owned)
+            found = self._ownership.positions(self._ownership.owned)
         return {of: at.offset for of, at in found.items()}
 
     def seek(self, partition: Any) -> TopicPartition:
@@ -66,7 +65,7 @@ class Positions:
         generation = NO_GENERATION
         try:
             generation = backend.metadata().generation  # it may take the lock, too: not after
-            for of, at in self._fetcher.positions(self._ownership.owned).items():
+            for of, at in self._ownership.positions(self._ownership.owned).items():
                 native = confluent_kafka.TopicPartition(of.topic, of.partition)
                 end = -1
                 with contextlib.suppress(KafkaException):  # not known yet

@@ -16,6 +16,7 @@ from confluent_kafka import (
     Consumer,
     KafkaError,
     KafkaException,
+    Message,
     TopicPartition,
 )
 from prometheus_client import CollectorRegistry
@@ -115,6 +116,84 @@ def test_the_commit_of_what_is_given_up_waits_for_no_auto_commits_end(
     assert coordinator.asked == [5, 9]
 
 
+# --- while consume gathers -----------------------------------------------------------------
+
+
+class Gathering:
+    """Stands in for the fetcher while `consume` gathers: two records, and then what happens.
+
+    Attributes:
+        happens: In the second slice, in which nothing comes.
+    """
+
+    def __init__(self, consumer: CoopConsumer, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.happens: Callable[[], object]
+        self._position = 5
+        monkeypatch.setattr(consumer._fetcher, "take", self._take)
+        monkeypatch.setattr(consumer._fetcher, "positions", self._positions)
+
+    def _take(self, n: int, _: float) -> list[Message]:
+        if self._position == 5:
+            self._position += 2
+            return [Message(topic="t", partition=0, offset=offset) for offset in (5, 6)]
+        self.happens()
+        return []
+
+    def _positions(self, partitions: Partitions) -> dict[Partition, OffsetAndMetadata]:
+        return dict.fromkeys(partitions, OffsetAndMetadata(offset=self._position))
+
+
+def test_what_consume_has_gathered_and_not_returned_is_not_committed(
+    consumer: CoopConsumer, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By another thread's commit, or a signal handler's that ends the process then."""
+    gathering = Gathering(consumer, monkeypatch)
+    gathering.happens = lambda: consumer.commit(offsets=None)
+    assert len(consumer.consume(10, timeout=0.2)) == 2
+    assert set(coordinator.asked) == {5}
+    consumer.commit()
+    assert coordinator.asked[-1] == 7, "returned: the user's from now on"
+
+
+def test_consume_returns_nothing_from_before_a_seek_while_it_gathers(
+    consumer: CoopConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gathering = Gathering(consumer, monkeypatch)
+    gathering.happens = lambda: consumer.seek(TopicPartition("t", 0, 9))
+    assert consumer.consume(10, timeout=0.2) == []
+
+
+def test_consume_returns_nothing_of_what_is_unassigned_while_it_gathers(
+    consumer: CoopConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gathering = Gathering(consumer, monkeypatch)
+    gathering.happens = lambda: consumer.incremental_unassign(consumer.assignment())
+    assert consumer.consume(10, timeout=0.2) == []
+
+
+def test_under_kip_848_nothing_gathered_outlives_a_revocation_nor_is_committed_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There librdkafka has on_revoke called while `consume` waits for more."""
+    sent: list[int] = []
+
+    def commit(offsets: Mapping[Partition, OffsetAndMetadata]) -> dict[Partition, ErrorCode]:
+        sent.extend(at.offset for at in offsets.values())
+        return dict.fromkeys(offsets, ErrorCode.none)
+
+    config = {**CONFIG, "group.protocol": "consumer"}
+    with CoopConsumer(config, registry=CollectorRegistry()) as consumer:
+        backend: Any = consumer._backend
+        monkeypatch.setattr(consumer._fetcher, "commit", commit)
+        with consumer._lock:
+            backend._assigned(ALL)
+        gathering = Gathering(consumer, monkeypatch)
+        gathering.happens = lambda: backend._revoked(ALL) if consumer.assignment() else None
+        assert consumer.consume(10, timeout=0.2) == []
+        assert not consumer.assignment()
+        assert sent == [5]
+
+
 # --- while it is looked through ------------------------------------------------------------
 
 
@@ -204,17 +283,17 @@ def test_an_on_commit_that_commits_again_lets_poll_return() -> None:
     def on_commit(error: KafkaError | None, _: list[TopicPartition]) -> None:
         told.append(error)
         if error is not None and len(told) < 1000:  # so that the test ends
-            consumer.commit()
+            made.commit()
 
     config = {**CONFIG, "enable.auto.offset.store": False, "on_commit": on_commit}
-    with CoopConsumer(config, registry=CollectorRegistry()) as consumer:
-        consumer.assign([TopicPartition("t", 0, 5)])
-        consumer.commit()
-        consumer.poll(0)
+    with CoopConsumer(config, registry=CollectorRegistry()) as made:
+        made.assign([TopicPartition("t", 0, 5)])
+        made.commit()
+        made.poll(0)
         assert len(told) == 1
-        consumer.poll(0)
+        made.poll(0)
         assert len(told) == 2, "it is told with the next one"
-        consumer.poll(0.1)
+        made.poll(0.1)
         assert len(told) < 100, "a poll that waits tells in its slices"
 
 
