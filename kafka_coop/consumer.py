@@ -622,11 +622,15 @@ class CoopConsumer(Closeable):
             leaving.leave(commit_first=self._by_hand.active and self._config.auto_commit)
         finally:
             self._unusable = CLOSED
-            self._backend.stop(PATIENCE)
-            with self._lock:
-                self._fetcher.close()
-            self._metrics.close()
-            forks.forget(self)
+            with contextlib.ExitStack() as end:  # all of it, whatever a callback raises in there
+                end.callback(forks.forget, self)
+                end.callback(self._metrics.close)
+                end.callback(self._end_fetching)
+                end.callback(self._backend.stop, PATIENCE)
+
+    def _end_fetching(self) -> None:
+        with self._lock:
+            self._fetcher.close()
 
     # --- small things ----------------------------------------------------------------------
 
