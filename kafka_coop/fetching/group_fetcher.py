@@ -3,19 +3,23 @@
 Here librdkafka joins, heartbeats, looks up committed offsets and fetches. Rebalances come as
 callbacks inside `next` and `take`, in the thread that polls, and are carried out before these
 return. Committing is left to whoever drives this: librdkafka's own auto-commit is off.
+
+As in `Fetcher` no exception of a signal handler (Ctrl-C) costs a record: librdkafka counts as
+consumed what it strikes upon, which is fetched again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import confluent_kafka
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_STORED, KafkaError, KafkaException, Message
 
 from kafka_coop.fetching.callbacks import CallbackGuard
 from kafka_coop.fetching.group_metadata import decode_group_metadata
+from kafka_coop.fetching.ledger import DeliveryLedger
 from kafka_coop.fetching.messages import error_message
 from kafka_coop.fetching.native import (
     known_positions,
@@ -34,6 +38,11 @@ Told: TypeAlias = Callable[[Partitions], None]
 _NEVER_COMMIT = {"enable.auto.commit": False, "enable.auto.offset.store": False}
 
 _NOT_FOUND = KafkaError(KafkaError.GROUP_ID_NOT_FOUND).str()
+
+_ASK = 5.0
+"""Seconds for one question where a partition began."""
+
+_FROM_THE_BEGINNING = ("earliest", "smallest", "beginning")
 
 _FATAL: int = KafkaError._FATAL  # noqa: SLF001  # the name of confluent's public constant
 
@@ -66,6 +75,11 @@ class GroupFetcher(Queries):
         self._torn = False
         self._paused = NO_PARTITIONS
         self._closed = False
+        self._from_the_beginning = config.get("auto.offset.reset") in _FROM_THE_BEGINNING
+        self._ledger = DeliveryLedger()
+        self._last_taken: Sequence[Message] = ()
+        self._swallowed = False
+        self._sought: dict[TopicPartition, OffsetAndMetadata] = {}
 
     # --- the group --------------------------------------------------------------------------
 
@@ -140,9 +154,12 @@ class GroupFetcher(Queries):
     def add(self, starts: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """See `Fetching.add`. ``OFFSET_STORED``: where the group has committed."""
         self._catch_up()
-        self._starts = dict(starts)
+        kept = {of: at for of, at in self._starts.items() if of in self._fetched}
+        self._starts = kept | dict(starts)
+        added = Partitions.of(starts)
         native = native_starts(starts)
-        with self._changing(self._fetched | Partitions.of(starts)):
+        with self._changing(self._fetched | added):
+            self._begin_anew(added)
             self._consumer.incremental_assign(native)
 
     def remove(self, partitions: Partitions) -> None:
@@ -168,16 +185,22 @@ class GroupFetcher(Queries):
         self._torn = False
 
     def _catch_up(self) -> None:
-        """Does what an exception (Ctrl-C) has left undone of the last `add` or `remove`.
+        """Does what an exception (Ctrl-C) has left undone.
 
-        It may have struck before librdkafka did it or after: that alone can tell.
+        Of the last `add` or `remove`: it may have struck before librdkafka did it or after: that
+        alone can tell.
         """
-        if not self._torn:
-            return
+        if self._torn:
+            self._follow()
+        if self._swallowed:
+            self._fetch_swallowed_again()
+
+    def _follow(self) -> None:
         actual = plain_partitions(self._consumer.assignment())
         if gone := actual - self._fetched:
             self._consumer.incremental_unassign(native_partitions(gone))
         if missing := (self._fetched & Partitions.of(self._starts)) - actual:
+            self._begin_anew(missing)
             starts = {of: self._starts[of] for of in missing}
             self._consumer.incremental_assign(native_starts(starts))
         self._torn = False
@@ -192,33 +215,95 @@ class GroupFetcher(Queries):
         """See `Fetching.next`. Rebalances are carried out inside."""
         self._guard.reraise()
         self._catch_up()
-        message = self._consumer.poll(timeout)
+        self._settle()
+        try:
+            message = self._consumer.poll(timeout)
+            if message is not None:
+                message = _explained(message)
+                self._last_taken = (message,)
+        except BaseException:
+            self._swallow()
+            raise
         if message is None:
             self._guard.reraise()
-            return None
-        return message if message.error() is None else _explained(message)
+        return message
 
     def take(self, n: int, timeout: float) -> list[Message]:
         """See `Fetching.take`. Rebalances are carried out inside."""
         self._guard.reraise()
         self._catch_up()
-        taken = self._consumer.consume(n, timeout)
+        self._settle()
+        try:
+            taken = [_explained(message) for message in self._consumer.consume(n, timeout)]
+            self._last_taken = taken[:]  # no call from here on, as in `Fetcher`
+        except BaseException:
+            self._swallow()
+            raise
         if not taken:
             self._guard.reraise()
-        return [m if m.error() is None else _explained(m) for m in taken]
+        return taken
+
+    def _settle(self) -> None:
+        """Enters what was taken last into the ledger, before it grows stale."""
+        ledger = self._ledger
+        if self._last_taken:
+            ledger.note(self._last_taken)
+            self._last_taken = ()
+        if ledger.room <= 0:
+            ledger.settle(self._consumer.position(native_partitions(self._fetched)))
+
+    def _begin_anew(self, partitions: Partitions) -> None:
+        """What was delivered of these before says nothing of where they stand from now on."""
+        others = native_partitions(self._fetched - partitions)
+        self._ledger.settle(self._consumer.position(others))
+        self._last_taken = ()
+        for of in partitions:
+            self._sought.pop(of, None)
+
+    def _swallow(self) -> None:
+        if not self._closed:
+            self._swallowed = True
+            self._fetch_swallowed_again()
+
+    def _fetch_swallowed_again(self) -> None:
+        """Seeks back where librdkafka is further than what was delivered.
+
+        A second Ctrl-C may strike in here: the next call does the rest.
+        """
+        expected = self._ledger.expected()
+        native = native_partitions(self._fetched)
+        for of, actual in known_positions(self._consumer.position(native)).items():
+            to = expected.get(of) or self._sought.get(of) or self._beginning(of)
+            if to is not None and to.offset != actual.offset:
+                self._sought[of] = to
+                self._consumer.seek(native_starts({of: to})[0])
+        self._swallowed = False
+
+    def _beginning(self, of: TopicPartition) -> OffsetAndMetadata | None:
+        """Where a partition of which nothing was delivered began; None: at the log's end."""
+        start = self._starts[of]
+        if start.offset != OFFSET_STORED:
+            return start
+        if (committed := self.committed(Partitions.of([of]), _ASK)[of]).offset >= 0:
+            return OffsetAndMetadata(offset=committed.offset)
+        return OffsetAndMetadata(offset=OFFSET_BEGINNING) if self._from_the_beginning else None
 
     # --- positions --------------------------------------------------------------------------
 
     def positions(self, partitions: Partitions) -> dict[TopicPartition, OffsetAndMetadata]:
         """See `Fetching.positions`. Unknown before a partition's first record."""
-        return known_positions(
-            self._consumer.position(native_partitions(partitions & self._fetched))
-        )
+        self._catch_up()
+        wanted = partitions & self._fetched
+        sought = {of: at for of, at in self._sought.items() if of in wanted and at.offset >= 0}
+        return sought | known_positions(self._consumer.position(native_partitions(wanted)))
 
     def seek(self, of: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
         """See `Fetching.seek`."""
+        self._catch_up()
         at = OffsetAndMetadata(offset=offset, leader_epoch=leader_epoch)
         self._consumer.seek(native_starts({of: at})[0])
+        self._begin_anew(Partitions.of([of]))
+        self._sought[of] = at
 
     def pause(self, partitions: Partitions) -> None:
         """See `Fetching.pause`."""
@@ -244,7 +329,7 @@ class GroupFetcher(Queries):
 
 
 def _explained(message: Message) -> Message:
-    """Librdkafka's fatal error of a member that the group does not take, with the remedy."""
+    """The message; with the remedy where the group does not take this member, a fatal error."""
     error = message.error()
     if error is None or error.code() != _FATAL or _NOT_FOUND not in error.str():
         return message

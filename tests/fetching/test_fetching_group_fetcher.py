@@ -1,0 +1,90 @@
+"""KIP-848's fetcher: what a Ctrl-C swallows is fetched again, and not committed before."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import confluent_kafka
+import pytest
+from confluent_kafka import OFFSET_STORED
+from fetching_stand_in import NATIVE, InterruptionError, StandIn
+from fetching_support import offsets
+
+from kafka_coop.fetching.group_fetcher import GroupFetcher
+from kafka_coop.protocol.messages import OffsetAndMetadata
+from kafka_coop.types import Partitions, TopicPartition
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+JUST_A, BOTH = Partitions.of([A]), Partitions.of([A, B])
+STARTS = {A: OffsetAndMetadata(offset=0), B: OffsetAndMetadata(offset=50)}
+
+
+class Group(StandIn):
+    """The same in a group that has committed 10 of one partition, and nothing of the other."""
+
+    def committed(self, partitions: NATIVE, _timeout: float) -> NATIVE:
+        return [
+            confluent_kafka.TopicPartition("t", p.partition, 10 if p.partition == 0 else -1001)
+            for p in partitions
+        ]
+
+    def incremental_assign(self, partitions: NATIVE) -> None:
+        where = {p.partition: p.offset for p in partitions}
+        super().incremental_assign(partitions)
+        for of, offset in where.items():
+            if offset == OFFSET_STORED:
+                self.upcoming[of] = 10 if of == 0 else 0
+
+    def poll(self, timeout: float) -> Any:
+        return next(iter(self.consume(len(self.upcoming), timeout)), None)
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.fetcher = GroupFetcher({"auto.offset.reset": "earliest"})
+        self.native = cast(Group, self.fetcher._consumer)
+
+    def swallow(self) -> None:
+        self.native.consume_raises = True
+        with pytest.raises(InterruptionError):
+            self.fetcher.take(8, 0)
+        self.native.consume_raises = False
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    monkeypatch.setattr(confluent_kafka, "Consumer", Group)
+    return Bench()
+
+
+def test_what_a_ctrl_c_swallows_is_neither_committed_nor_passed_over(bench: Bench) -> None:
+    fetcher = bench.fetcher
+    fetcher.add(STARTS)
+    got = fetcher.take(8, 0)
+    bench.swallow()
+    assert {of: at.offset for of, at in fetcher.positions(BOTH).items()} == {A: 4, B: 54}
+    got += fetcher.take(8, 0)
+    bench.swallow()
+    bench.swallow()
+    got += fetcher.take(8, 0)
+    assert offsets(got) == {A: list(range(12)), B: list(range(50, 62))}
+
+
+def test_so_are_the_first_records_of_a_partition(bench: Bench) -> None:
+    """Where it began librdkafka alone knows: where the group has committed, or by the reset."""
+    fetcher = bench.fetcher
+    fetcher.add(dict.fromkeys(BOTH, OffsetAndMetadata(offset=OFFSET_STORED)))
+    bench.swallow()
+    assert fetcher.positions(JUST_A).get(A, OffsetAndMetadata(offset=10)).offset == 10
+    assert offsets(fetcher.take(8, 0))[A] == [10, 11, 12, 13]
+
+
+def test_what_was_delivered_of_an_earlier_assignment_does_not_count(bench: Bench) -> None:
+    fetcher = bench.fetcher
+    fetcher.add(STARTS)
+    fetcher.take(80, 0)
+    fetcher.remove(JUST_A)
+    bench.native.pause([])  # librdkafka has let go of it
+    fetcher.add({A: OffsetAndMetadata(offset=7)})
+    bench.swallow()
+    assert offsets(fetcher.take(8, 0))[A][0] == 7
