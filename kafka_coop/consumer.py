@@ -122,13 +122,13 @@ class CoopConsumer(Closeable):
         self._ownership = Ownership(self._fetcher, self._metrics, self._lock)
         self._positions = Positions(self._ownership, self._fetcher)
         self._measuring = Measuring(settings.assignors, self._positions)
-        self._by_hand = ByHand(self._ownership, self._backend)
         self._commits = Commits(
             config=self._config,
             ownership=self._ownership,
             backend=self._backend,
             logger=self._log,
         )
+        self._by_hand = ByHand(self._ownership, self._backend, self._commits)
         self._handover = Handover(
             backend=self._backend,
             ownership=self._ownership,

@@ -13,6 +13,7 @@ import confluent_kafka
 from confluent_kafka import OFFSET_INVALID
 
 from kafka_coop.backend.interface import Backend
+from kafka_coop.client.commits import Commits
 from kafka_coop.client.ownership import Ownership
 from kafka_coop.kafka_errors import coop_exception
 from kafka_coop.membership.failures import LOCAL_CONFLICT, LOCAL_INVALID_ARG
@@ -31,8 +32,9 @@ class ByHand:
             such partitions: what the user did is the user's.
     """
 
-    def __init__(self, ownership: Ownership, backend: Backend) -> None:
+    def __init__(self, ownership: Ownership, backend: Backend, commits: Commits) -> None:
         self.active = False
+        self._commits = commits
         self._ownership = ownership
         self._backend = backend
         self._serial = -1
@@ -41,8 +43,8 @@ class ByHand:
         """Fetches exactly these."""
         ownership = self._ownership
         wanted = Partitions.of(plain(partitions))
-        ownership.release(ownership.owned - wanted)
-        ownership.release(ownership.owned & wanted)  # anew, from where they are told to start
+        self._release(ownership.owned - wanted)
+        self._release(ownership.owned & wanted)  # anew, from where they are told to start
         self.add(partitions)
 
     def add(self, partitions: list[Any]) -> None:
@@ -64,12 +66,16 @@ class ByHand:
         gone = Partitions.of(plain(partitions))
         if unknown := gone - self._ownership.owned:
             raise coop_exception(LOCAL_INVALID_ARG, f"not assigned: {list(unknown)}")
-        self._ownership.release(gone)
+        self._release(gone)
 
     def clear(self) -> None:
         """Fetches nothing."""
-        self._ownership.release(self._ownership.owned)
+        self._release(self._ownership.owned)
         self.active = False
+
+    def _release(self, partitions: Partitions) -> None:
+        self._commits.commit_let_go(partitions & self._ownership.taken_by_hand)
+        self._ownership.release(partitions)
 
 
 def chosen_starts(partitions: Iterable[Any]) -> dict[TopicPartition, OffsetAndMetadata]:

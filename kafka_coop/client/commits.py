@@ -201,6 +201,14 @@ class Commits:
         if news := self._news(self._ownership.owned):
             self._begin(news)
 
+    def commit_let_go(self, partitions: Partitions) -> None:
+        """Auto-commits what the user lets go of by hand, in the background, as librdkafka does.
+
+        Neither the next interval nor `close` would find it.
+        """
+        if self._config.auto_commit and (news := self._news(partitions)):
+            self._begin(news)
+
     def settle(self) -> None:
         """Reports the commits that have ended, in the order they were asked for.
 

@@ -97,6 +97,11 @@ class Ownership:
     def _drop_gathered(self, partitions: Partitions) -> None:
         self.gathered[:] = [m for m in self.gathered if partition_of(m) not in partitions]
 
+    @property
+    def taken_by_hand(self) -> Partitions:
+        """Those of `owned` that no group gave."""
+        return self._by_hand
+
     def silence(self, partitions: Partitions) -> None:
         """Nothing is fetched any more of what the group is about to take; it is owned still."""
         with self.lock:

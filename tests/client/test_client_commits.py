@@ -116,6 +116,25 @@ def test_the_commit_of_what_is_given_up_waits_for_no_auto_commits_end(
     assert coordinator.asked == [5, 9]
 
 
+@pytest.mark.parametrize(
+    "lets_go",
+    [
+        CoopConsumer.unassign,
+        CoopConsumer.unsubscribe,
+        lambda consumer: consumer.assign([TopicPartition("t", 0)]),
+        lambda consumer: consumer.assign([]),
+        lambda consumer: consumer.incremental_unassign([TopicPartition("t", 0)]),
+    ],
+    ids=["unassign", "unsubscribe", "assign again", "assign nothing", "incremental_unassign"],
+)
+def test_what_is_let_go_of_by_hand_is_auto_committed_as_confluents(
+    consumer: CoopConsumer, coordinator: Coordinator, lets_go: Callable[[CoopConsumer], None]
+) -> None:
+    consumer.seek(TopicPartition("t", 0, 9))
+    lets_go(consumer)
+    assert coordinator.asked == [9]
+
+
 # --- while consume gathers -----------------------------------------------------------------
 
 
@@ -318,7 +337,9 @@ def test_to_store_what_is_no_offset_leaves_nothing_to_commit(made: Any, logical:
 def test_without_on_commit_nobody_is_told_of_nothing(
     consumer: CoopConsumer, coordinator: Coordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
+    coordinator.away = False
     consumer.unassign()
+    coordinator.asked.clear()
     assert consumer.commit() is None
     consumer.poll(0)
     assert not coordinator.asked
