@@ -28,8 +28,8 @@ class ByHand:
     """The manual assignment of one consumer.
 
     Attributes:
-        active: Something was assigned by hand, and nothing unassigned it since. No lease guards
-            such partitions: what the user did is the user's.
+        active: Something is assigned by hand. No lease guards such partitions: what the user did
+            is the user's.
     """
 
     def __init__(self, ownership: Ownership, backend: Backend, commits: Commits) -> None:
@@ -53,7 +53,7 @@ class ByHand:
         if twice := wanted & self._ownership.owned:
             raise coop_exception(LOCAL_CONFLICT, f"already assigned: {list(twice)}")
         self._serial -= 1
-        self.active = True
+        self.active = bool(wanted | self._ownership.taken_by_hand)
         generation = Generation(self._serial)
         self._ownership.own(wanted, generation, by_hand=True)
         chosen = chosen_starts(partitions)
@@ -71,11 +71,11 @@ class ByHand:
     def clear(self) -> None:
         """Fetches nothing."""
         self._release(self._ownership.owned)
-        self.active = False
 
     def _release(self, partitions: Partitions) -> None:
         self._commits.commit_let_go(partitions & self._ownership.taken_by_hand)
         self._ownership.release(partitions)
+        self.active = bool(self._ownership.taken_by_hand)
 
 
 def chosen_starts(partitions: Iterable[Any]) -> dict[TopicPartition, OffsetAndMetadata]:

@@ -139,6 +139,21 @@ def raised_by(call: Callable[[Any], object], consumer: object) -> tuple[str, int
     return "nothing", None
 
 
+@pytest.mark.parametrize(
+    "lets_go",
+    [lambda c: c.assign([]), lambda c: c.incremental_unassign(THERE)],
+    ids=["assign nothing", "incremental_unassign"],
+)
+@pytest.mark.parametrize("made", ["ours", "theirs"])
+def test_with_nothing_left_that_was_assigned_by_hand_one_may_subscribe(
+    request: pytest.FixtureRequest, made: str, lets_go: Callable[[Any], object]
+) -> None:
+    consumer = request.getfixturevalue(made)
+    consumer.assign(THERE)
+    lets_go(consumer)
+    consumer.subscribe(["t"])
+
+
 AFTER_CLOSE: dict[str, Callable[[Any], object]] = {
     "subscribe": lambda c: c.subscribe(["t"]),
     "unsubscribe": lambda c: c.unsubscribe(),
