@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -240,7 +241,8 @@ class CoopConsumer(Closeable):
             message = None
             try:
                 with self._lock.raw:
-                    message = self._fetcher.next(0)
+                    if now < polling.calm_until:  # no other thread polls, or closes, since
+                        message = self._fetcher.next(0)
             except BaseException as ended:  # a Ctrl-C at the lock's release: not the user's yet
                 polling.put_back([] if message is None else [message])
                 polling.close_if_asked(ended)
@@ -612,7 +614,8 @@ class CoopConsumer(Closeable):
             self._polling.turn.give_back()
 
     def _leave_in_turn(self, drain: timedelta | None) -> None:
-        self._leaving, self._polling.close = True, None
+        with self._lock:  # another thread's poll that is on its short way ends first
+            self._leaving, self._polling.close = True, None
         try:
             leaving = Closing(self._backend, self._handover, self._commits, self._log)
             if drain is not None:
@@ -669,7 +672,9 @@ class CoopConsumer(Closeable):
 
 
 def _seconds(timeout: float | None) -> float:
-    return FOREVER if timeout is None or timeout < 0 else float(timeout)
+    if timeout is None or not 0 <= timeout <= threading.TIMEOUT_MAX:
+        return FOREVER
+    return float(timeout)
 
 
 def _native(timeout: float | None) -> float:

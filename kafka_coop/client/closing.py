@@ -116,7 +116,7 @@ class Closing:
                 deadline = time.monotonic() + PATIENCE.total_seconds()
             if time.monotonic() >= deadline:
                 break
-            self._mailbox.wait(0.1)
+            self._attempt(lambda: self._mailbox.wait(0.1))
         if self._first is not None:
             raise self._first
 

@@ -154,9 +154,10 @@ class Polling:
 
     def _timed(self, got: list[Message], n: int, deadline: float, take: _Take) -> None:
         try:
-            self.calm_until = NEVER
+            with self._ownership.lock:  # another thread's poll that is on its short way ends first
+                self.calm_until = NEVER
+                self._ownership.gathered = got
             self._times.entered(clock.now())
-            self._ownership.gathered = got
             self._gather(got, n, deadline, take)
         finally:
             with self._ownership.lock:

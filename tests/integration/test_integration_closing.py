@@ -220,10 +220,11 @@ def test_what_fails_in_on_revoke_is_raised_in_the_end(embedded: EmbeddedKafka) -
     assert sent(embedded, "LeaveGroup") == 1
 
 
+@pytest.mark.parametrize("drain", [timedelta(seconds=60), None])
 def test_ctrl_c_ends_the_draining_not_the_leave(
-    embedded: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
+    drain: timedelta | None, embedded: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody would relieve it: it is alone."""
+    """In the first wait of either. Nobody would relieve it: it is alone."""
     topic = unique("t")
     embedded.create_topic(topic)
     member = Member(embedded, unique("g"), topic)
@@ -238,7 +239,7 @@ def test_ctrl_c_ends_the_draining_not_the_leave(
     monkeypatch.setattr(mailbox, "wait", interrupted)
     embedded.track_requests()
     with promptly(15), pytest.raises(KeyboardInterrupt):  # the join is under way, at the mock
-        member.consumer.close(drain=timedelta(seconds=60))
+        member.consumer.close(drain=drain)
     assert member.told[-1][0] == "revoked"
     assert sent(embedded, "LeaveGroup") == 1
 

@@ -8,9 +8,10 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from typing import cast
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from integration_support import (
     PATIENCE,
     Cluster,
@@ -24,10 +25,13 @@ from integration_support import (
     until,
 )
 
+from kafka_coop import CoopConsumer
 from kafka_coop.assignors import CooperativeSticky
 from kafka_coop.assignors.plan import Plan
+from kafka_coop.client.polling import Polling
+from kafka_coop.fetching.fetcher import Fetcher
 from kafka_coop.testing import EmbeddedKafka
-from kafka_coop.turns import TurnLock
+from kafka_coop.turns import Turn, TurnLock
 from kafka_coop.types import Cluster as Metadata
 from kafka_coop.types import GroupSubscription
 
@@ -40,6 +44,55 @@ DOCUMENTED = {
     KafkaError.ILLEGAL_GENERATION,
     KafkaError._TIMED_OUT,
 }
+
+
+def test_no_record_overtakes_on_revoke_in_another_thread(
+    embedded: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was about to take it when that thread began to poll waits for its turn."""
+    topic, group = unique("t"), unique("g")
+    embedded.create_topic(topic, partitions=2)
+    publish(embedded, topic, 100, 0, 1)
+    first = Member(embedded, group, topic)
+    consumer = first.consumer
+    until(lambda: len(first.records) > 0, first)
+    polling, fetcher = consumer._polling, cast(Fetcher, consumer._fetcher)
+    about_to, go_on, decided = threading.Event(), threading.Event(), threading.Event()
+    overtook: list[bool] = []
+    other = threading.Thread(target=lambda: consumer.poll(0))
+
+    def may_deliver(now: float) -> bool:
+        if threading.current_thread() is other and not about_to.is_set():
+            about_to.set()
+            assert go_on.wait(PATIENCE)
+        return Polling.may_deliver(polling, now)
+
+    def take(timeout: float = -1) -> bool:
+        if threading.current_thread() is other:
+            decided.set()
+        return Turn.take(polling.turn, timeout)
+
+    def following(timeout: float) -> Message | None:
+        if threading.current_thread() is other and not decided.is_set():
+            overtook.append(True)
+            decided.set()
+        return Fetcher.next(fetcher, timeout)
+
+    def revoked(_: CoopConsumer, __: list[TopicPartition]) -> None:
+        go_on.set()
+        assert decided.wait(PATIENCE)
+
+    monkeypatch.setattr(polling, "may_deliver", may_deliver)
+    monkeypatch.setattr(polling.turn, "take", take)
+    monkeypatch.setattr(fetcher, "next", following)
+    other.start()
+    assert about_to.wait(PATIENCE)
+    first.hooks["revoked"] = revoked
+    second = Member(embedded, group, topic)
+    with members(first, second):
+        shared(topic, 2, first, second)
+        other.join(PATIENCE)
+        assert not overtook
 
 
 def test_every_call_from_every_thread_while_the_group_rebalances(cluster: Cluster) -> None:
