@@ -32,6 +32,9 @@ _QUIET = frozenset({State.UNSUBSCRIBED, State.UNJOINED, State.STABLE, State.CLOS
 _ON_ITS_WAY = 0.02
 """Seconds. Who wants to join does so as soon as a coordinator is found: at any moment."""
 
+_TOLD_OF_NO_COORDINATOR = MEMBER | {State.UNSUBSCRIBED}
+"""Outside of a group, too: then a commit wants it, or the start of what was assigned by hand."""
+
 _PLANNED = frozenset({State.LEADING, State.SYNCING, State.ADOPTING, State.STABLE})
 """A leader's plan is made here, or being made."""
 
@@ -293,7 +296,7 @@ class Member(Joining, Leaving):
 
     def _on_coordinator_answered(self, event: ev.CoordinatorAnswered, now: float) -> Effects:
         effects, failure = self._discovery.answered(event, now)
-        if failure is not None and self.state in MEMBER:
+        if failure is not None and self.state in _TOLD_OF_NO_COORDINATOR:
             return effects + self._fail(failure)
         return effects + self._ask_anew(now) if effects else ()
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import cast
 
 import pytest
 from member_box import NODE, MemberBox, partitions, seconds
 
-from kafka_coop.errors import AuthenticationFailedError, ConnectionFailedError
+from kafka_coop.assignors import CooperativeSticky
+from kafka_coop.errors import AssignorFailedError, AuthenticationFailedError, ConnectionFailedError
 from kafka_coop.membership import effects as ef
 from kafka_coop.membership import events as ev
 from kafka_coop.membership.failures import LOCAL_MAX_POLL_EXCEEDED
+from kafka_coop.membership.member import Member
 from kafka_coop.membership.pulse import FOLLOW_UP_INTERVAL
+from kafka_coop.membership.settings import MemberSettings
 from kafka_coop.membership.states import State
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.marks import AssignmentMarks, SubscriptionMarks, split_marks
@@ -908,3 +912,30 @@ def test_who_is_in_no_round_need_not_join_whoever_is_found() -> None:
     assert box.stands(State.STABLE)
     assert not box.sent(ef.SendJoin)
     assert not box.sent(ef.AbortParked)
+
+
+def test_a_coordinator_that_is_refused_is_told_of_outside_of_a_group_too() -> None:
+    """Partitions that were assigned by hand would wait for their starts without end."""
+    box = MemberBox.fresh()
+    box.handle(ev.CoordinatorWanted())
+    box.find(ErrorCode.group_authorization_failed)
+    (told,) = box.actions()
+    assert isinstance(told, ef.RaiseError)
+    assert told.failure.code == ErrorCode.group_authorization_failed
+    box.do_steps()
+    assert box.stands(State.UNSUBSCRIBED)
+
+
+@pytest.mark.parametrize("data", ["a word", 5, [1]])
+def test_user_data_that_is_no_bytes_is_told_of(data: object) -> None:
+    class Faulty(CooperativeSticky):
+        def subscription_user_data(self, topics: tuple[str, ...]) -> bytes | None:
+            del topics
+            return cast(bytes, data)
+
+    box = MemberBox(Member(MemberSettings(group_id="group", assignors=(Faulty(),))))
+    box.subscribe()
+    box.find()
+    (told,) = box.actions()
+    assert isinstance(told, ef.RaiseError)
+    assert isinstance(told.failure.cause, AssignorFailedError)
