@@ -15,13 +15,16 @@ from kafka_coop.membership.failures import LOCAL_INVALID_ARG
 from kafka_coop.membership.settings import MemberSettings
 from kafka_coop.types import Assignor
 
+_LONGEST_NAME = 249
+
 
 def split_topics(topics: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Returns names, and regular expressions.
 
     Raises:
         TypeError: No list of non-empty strings.
-        KafkaException: ``_INVALID_ARG``: an expression does not compile.
+        KafkaException: ``_INVALID_ARG``: an expression does not compile, or a name can't be
+            a topic's.
     """
     if isinstance(topics, str | bytes) or not isinstance(topics, Iterable):
         raise TypeError(f"topics expects a list of strings, got {topics!r}")
@@ -31,6 +34,7 @@ def split_topics(topics: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
         if not isinstance(topic, str) or not topic:
             raise TypeError(f"topics expects non-empty strings, got {topic!r}")
         if not topic.startswith("^"):
+            _require_sendable(topic)
             names.append(topic)
             continue
         try:
@@ -41,6 +45,17 @@ def split_topics(topics: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
             ) from None
         patterns.append(topic)
     return tuple(names), tuple(patterns)
+
+
+def _require_sendable(name: str) -> None:
+    """No request can say another: the member would never join, and nobody be told."""
+    try:
+        length = len(name.encode())
+    except UnicodeEncodeError as error:
+        raise coop_exception(LOCAL_INVALID_ARG, f"topics: {name!r}: {error}") from None
+    if length > _LONGEST_NAME:
+        text = f"topics: a name of {length} bytes: Kafka's limit is {_LONGEST_NAME}"
+        raise coop_exception(LOCAL_INVALID_ARG, text)
 
 
 def given_config(

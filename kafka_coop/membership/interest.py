@@ -55,7 +55,7 @@ def subscription_bytes(
     and brokers turn no group over to KIP-848 whose assignments carry user data.
 
     Raises:
-        AssignorFailedError: The strategy's ``subscription_user_data`` raised.
+        AssignorFailedError: The strategy's ``subscription_user_data`` raised, or gave no bytes.
     """
     topics = interest.all_topics
     try:
@@ -64,6 +64,12 @@ def subscription_bytes(
         raise AssignorFailedError(
             f"{assignor.name}: subscription_user_data raised {error!r}: fix the assignor"
         ) from error
+    if user_data is not None and not isinstance(user_data, bytes | bytearray):
+        # Nobody would hear of what it comes to below, and the member would never join.
+        raise AssignorFailedError(
+            f"{assignor.name}: subscription_user_data returned {user_data!r}, which is neither "
+            "bytes nor None: fix the assignor"
+        )
     return encode_subscription(
         Subscription(
             topics=topics,

@@ -11,10 +11,11 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from prometheus_client import CollectorRegistry
 
 from kafka_coop import CoopConsumer
+from kafka_coop.client.subscribing import split_topics
 from kafka_coop.kafka_errors import ConfigurationException
 
 CONFIG: dict[str, Any] = {"bootstrap.servers": "127.0.0.1:9", "group.id": "g", "log_level": 0}
@@ -87,6 +88,13 @@ def test_commit_takes_its_arguments_by_name_and_by_place() -> None:
         ("offsets", None),
         ("asynchronous", True),
     ]
+
+
+@pytest.mark.parametrize("name", ["\ud800", "t" * 40_000])
+def test_a_name_that_no_request_can_say_is_refused(name: str) -> None:
+    with pytest.raises(KafkaException) as refused:
+        split_topics([name])
+    assert refused.value.args[0].code() == KafkaError._INVALID_ARG
 
 
 # --- the same wrong call, the same exception -----------------------------------------------------
