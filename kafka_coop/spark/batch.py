@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from kafka_coop.fetching.log_offsets import LogOffsets
 from kafka_coop.spark.errors import DataLossError, OptionError
 from kafka_coop.spark.offsets import Range
 from kafka_coop.spark.option_values import LATEST
@@ -47,8 +48,11 @@ class BatchReader(DataSourceReader):
             DataLossError: Offsets are gone, and ``failOnDataLoss`` is true.
             MembershipError: The brokers do not tell.
         """
+        logs = logs_of(self._options)
         with answering(self._options):
-            return list(tasks_of(_ranges(self._options), self._options)) or [_NOTHING]
+            ranges = _ranges(self._options, logs)
+            ids = logs.topic_ids({of.topic for of in ranges}, timeout=_PATIENCE)
+            return list(tasks_of(ranges, self._options, ids=ids)) or [_NOTHING]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads one task's ranges, on an executor."""
@@ -59,9 +63,11 @@ class BatchReader(DataSourceReader):
 _NOTHING = RangeTask()
 """Spark would make a task of its own of no tasks at all."""
 
+_PATIENCE = 1.0
+"""Seconds for the topics' ids; without them topics pass for what they were."""
 
-def _ranges(options: BatchOptions) -> dict[TopicPartition, Range]:
-    logs = logs_of(options)
+
+def _ranges(options: BatchOptions, logs: LogOffsets) -> dict[TopicPartition, Range]:
     partitions = wanted_partitions(options, wanted_topics(options, logs))
     for boundary in (options.starting, options.ending):
         refuse_others(boundary, partitions)

@@ -75,8 +75,13 @@ _NO_TOPIC: Final = frozenset(
     }
 )
 
-_Key = tuple[tuple[tuple[str, str], ...], timedelta, TopicPartition | None]
+_NO_IDS: Final[Mapping[str, str]] = {}
+
+_Kafka = tuple[tuple[str, str], ...]
+_Key = tuple[_Kafka, timedelta, TopicPartition | None]
 _idle: OrderedDict[_Key, RangeFetcher] = OrderedDict()
+_ids: dict[tuple[_Kafka, str], str] = {}
+"""Which topic it was that has a name, when it was last read with these properties."""
 
 
 class RangeTask(InputPartition):
@@ -85,12 +90,19 @@ class RangeTask(InputPartition):
     Args:
         parts: What to read, where that is decided when the batch is planned.
         ticket: Else: what to read is told to the task that has it, where it runs.
+        ids: Which topics these are, as far as brokers tell.
+
+    Attributes:
+        ids: As above.
     """
 
-    def __init__(self, *parts: Part, ticket: Ticket | None = None) -> None:
+    def __init__(
+        self, *parts: Part, ticket: Ticket | None = None, ids: Mapping[str, str] = _NO_IDS
+    ) -> None:
         super().__init__(parts or ticket)
         self._parts = parts
         self._ticket = ticket
+        self.ids = ids
 
     def parts(self) -> tuple[Part, ...]:
         """What to read.
@@ -105,6 +117,8 @@ def tasks_of(
     ranges: Mapping[TopicPartition, Range],
     options: ReadOptions,
     office: TicketOffice | None = None,
+    *,
+    ids: Mapping[str, str] = _NO_IDS,
 ) -> list[RangeTask]:
     """The tasks of a batch that reads these ranges.
 
@@ -112,12 +126,15 @@ def tasks_of(
         ranges: What it reads.
         options: The source's.
         office: Where the tasks' workers learn what to read; None: that is decided here.
+        ids: Which topics these are, as far as brokers tell.
     """
+    topics = {of.topic for of in ranges}
+    ids = {topic: id_ for topic, id_ in ids.items() if topic in topics}
     parts = split(ranges, min_tasks=options.min_tasks, max_records=options.max_records)
     portions = gather(parts, options.max_tasks)
     if office is not None and office.is_open and 1 < len(portions) <= _CHOICE:
-        return [RangeTask(ticket=ticket) for ticket in office.issue(portions)]
-    return [RangeTask(*portion) for portion in portions]
+        return [RangeTask(ticket=ticket, ids=ids) for ticket in office.issue(portions)]
+    return [RangeTask(*portion, ids=ids) for portion in portions]
 
 
 def read_task(options: ReadOptions, task: RangeTask) -> Iterator[pa.RecordBatch]:
@@ -130,6 +147,7 @@ def read_task(options: ReadOptions, task: RangeTask) -> Iterator[pa.RecordBatch]
         KafkaException: The brokers refuse.
     """
     schema = arrow_schema(headers=options.headers)
+    _forget_others(options, task.ids)
     turns = _turns(task.parts())
     for ranges, following in zip_longest(turns, turns[1:]):
         fetcher = _take(options, ranges)
@@ -191,6 +209,21 @@ def _take(options: ReadOptions, partitions: Collection[TopicPartition]) -> Range
     return RangeFetcher({**defaults, **parse(options.kafka).fetcher}, doubt=options.doubt)
 
 
+def _forget_others(options: ReadOptions, ids: Mapping[str, str]) -> None:
+    """Closes what has read topics that were made anew since.
+
+    A consumer that stands at an offset of the one before would go on there with what it has
+    prefetched, which is the other topic's.
+    """
+    kafka = _kafka_of(options)
+    others = {topic for topic, id_ in ids.items() if _ids.get((kafka, topic), id_) != id_}
+    _ids.update({(kafka, topic): id_ for topic, id_ in ids.items()})
+    for key in [*_idle] if others else []:
+        its, _, of = key
+        if its == kafka and (of is None or of.topic in others):
+            _idle.pop(key).close()
+
+
 def _keep(
     options: ReadOptions, partitions: Collection[TopicPartition], fetcher: RangeFetcher
 ) -> None:
@@ -205,7 +238,11 @@ def _keep(
 def _key(options: ReadOptions, partitions: Collection[TopicPartition]) -> _Key:
     """A partition has a consumer of its own; of many, which change from task to task, all one."""
     of = next(iter(partitions)) if len(partitions) == 1 else None
-    return tuple(sorted(options.kafka.items())), options.doubt, of
+    return _kafka_of(options), options.doubt, of
+
+
+def _kafka_of(options: ReadOptions) -> _Kafka:
+    return tuple(sorted(options.kafka.items()))
 
 
 def _records(

@@ -152,7 +152,8 @@ class Session:
         planned = parse_offset(end, group=self._options.group)
         if planned is None:
             return []
-        member = self._joined(end, durable=False).member
+        planner = self._joined(end, durable=False)
+        member = planner.member
         planned = without(planned, self._gone)
         with member.changed:
             known = member.holdings.is_under_way(end)
@@ -162,7 +163,8 @@ class Session:
         if not known:
             ranges = replay(member, planned, end, self._options, self._logs)
             refuse_loss(ranges, self._options, self._logs, self._extents)
-        return tasks_of(ranges, self._options, self._office)
+        ids = planner.remembered.identities.known
+        return tasks_of(ranges, self._options, self._office, ids=ids)
 
     def report(self) -> dict[str, Any] | None:
         """For ``progress.sources[].latestOffset``: the logs' ends, and the membership."""

@@ -49,6 +49,7 @@ def own_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for tasks in (reading, sink):
         monkeypatch.setattr(tasks, "spare_collections", lambda: None)
     reading._idle.clear()
+    reading._ids.clear()
     yield
     while reading._idle:
         reading._idle.popitem()[1].close()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 
 import pytest
+from confluent_kafka import Producer
 from spark_sessions import (
     Box,
     Offset,
@@ -20,10 +22,14 @@ from spark_sessions import (
 
 from kafka_coop.fetching.log_offsets import LogOffsets
 from kafka_coop.spark import extents, identities
+from kafka_coop.spark.batch import BatchReader
 from kafka_coop.spark.errors import DataLossError
 from kafka_coop.spark.holdings import Committed, Holdings
 from kafka_coop.spark.identities import Identities
 from kafka_coop.spark.offsets import Range, SourceOffset, parse_offset, without
+from kafka_coop.spark.options import batch_options
+from kafka_coop.spark.reading import read_task
+from kafka_coop.spark.session import Session
 from kafka_coop.testing.cluster import KafkaCluster, wait_until
 from kafka_coop.types import TopicPartition
 
@@ -107,6 +113,65 @@ def test_a_worker_that_has_read_the_one_before_reads_the_new_one(box: Box) -> No
     make_anew(box)
     last = batch(session, end)
     assert box.read(session, end, last) == [(p, n) for p in (0, 1) for n in range(9)]
+
+
+@pytest.mark.usefixtures("own_worker")
+def test_what_a_worker_has_fetched_ahead_of_the_one_before_is_not_of_the_new_one(box: Box) -> None:
+    """Another worker has read the new one up to where this one stands in the old."""
+    old, new = [b"old"] * 8, [b"new"] * 8
+    produce_values(box, old)
+    session = box.session(failOnDataLoss="false", maxOffsetsPerTrigger="10")
+    end = batch(session, {})
+    assert read_values(session, {}, end) == old[:5] * 2
+    make_anew(box, 0)
+    produce_values(box, new)
+    middle = batch(session, end)
+    assert ranges(middle) == {0: Range(0, 5), 1: Range(0, 5)}
+    last = batch(session, middle)
+    assert ranges(last) == {0: Range(5, 8), 1: Range(5, 8)}
+    assert read_values(session, middle, last) == new[5:] * 2
+
+
+@pytest.mark.usefixtures("own_worker")
+def test_nor_is_it_for_a_batch(box: Box) -> None:
+    def values(start: int, stop: int) -> list[bytes]:
+        reader = BatchReader(
+            batch_options(
+                {
+                    "kafka.bootstrap.servers": box.kafka.bootstrap_servers,
+                    "assign": json.dumps({box.topic: [0]}),
+                    "startingOffsets": json.dumps({box.topic: {"0": start}}),
+                    "endingOffsets": json.dumps({box.topic: {"0": stop}}),
+                }
+            )
+        )
+        batches = [one for task in reader.partitions() for one in reader.read(task)]
+        return [value for one in batches for value in one.column("value").to_pylist()]
+
+    produce_values(box, [b"old"] * 8)
+    assert values(0, 5) == [b"old"] * 5
+    make_anew(box, 0)
+    produce_values(box, [b"new"] * 8)
+    assert values(5, 8) == [b"new"] * 3
+
+
+def produce_values(box: Box, values: list[bytes]) -> None:
+    """To each of the two partitions."""
+    producer = Producer({"bootstrap.servers": box.kafka.bootstrap_servers})
+    for value in values:
+        for partition in (0, 1):
+            producer.produce(box.topic, value, partition=partition)
+    assert producer.flush(30) == 0
+
+
+def read_values(session: Session, start: Offset, end: Offset) -> list[bytes]:
+    """As this process's tasks do."""
+    return [
+        value
+        for task in session.tasks(start, end)
+        for records in read_task(session._options, task)
+        for value in records.column("value").to_pylist()
+    ]
 
 
 def test_the_ends_of_the_log_before_do_not_count(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
