@@ -131,6 +131,8 @@ def _given(
 def _at_times(
     option: str, times: Mapping[TopicPartition, int], logs: LogOffsets, *, latest_if_none: bool
 ) -> dict[TopicPartition, int]:
+    # First: a record that comes between the two questions is beyond these ends, and is not skipped.
+    ends = logs.all_ends(times) if latest_if_none else {}
     found = logs.at_times(times)
     beyond = [of for of, offset in found.items() if offset is None]
     if beyond and not latest_if_none:
@@ -140,7 +142,6 @@ def _at_times(
             f"{of.topic}:{of.partition} has no record at or after {times[of]} ms: take an "
             "earlier time, or set startingOffsetsByTimestampStrategy=latest",
         )
-    ends = logs.all_ends(beyond)
     return {of: ends[of] if offset is None else offset for of, offset in found.items()}
 
 

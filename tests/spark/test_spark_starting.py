@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import pytest
 from confluent_kafka import Producer
 from spark_sessions import Box, batch, of_the_group, ranges
 
+from kafka_coop.fetching.log_offsets import LogOffsets
 from kafka_coop.spark.errors import OptionError
 from kafka_coop.spark.offsets import Range
+from kafka_coop.spark.option_values import Boundary
+from kafka_coop.spark.starting import resolve
 from kafka_coop.testing.cluster import KafkaCluster
+from kafka_coop.types import TopicPartition
 
 BEGAN = 1_700_000_000_000
 RECORDS = 10
@@ -96,3 +100,23 @@ def test_what_is_committed_goes_before_a_time(
     assert sum(offset or 0 for offset in done) == 2
     found = ranges(batch(timed.session(**at(timed, option, *times), **strategy)))
     assert found == {p: Range(offset or 0, RECORDS) for p, offset in enumerate(done)}
+
+
+class Growing(LogOffsets):
+    """A log without a record so late, until the question for it is answered."""
+
+    def __init__(self) -> None:
+        self.end = 5
+
+    def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        self.end += 1
+        return dict.fromkeys(times)
+
+    def all_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, self.end)
+
+
+def test_a_record_that_comes_while_it_is_asked_for_a_time_is_not_skipped() -> None:
+    boundary = Boundary(option="startingTimestamp", timestamp=BEGAN)
+    of = TopicPartition("a", 0)
+    assert resolve(boundary, [of], Growing(), latest_if_none=True) == {of: 5}
