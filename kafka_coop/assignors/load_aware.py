@@ -83,8 +83,15 @@ class LoadAwareSticky(RemembersGeneration):
                 partitions are moved. Only the leader's counts.
             smoothing: How much of the new measurement goes into the value published, from 0
                 (nothing) to 1 (all of it).
+
+        Raises:
+            ValueError: Tolerance is negative or no number, or smoothing not from 0 to 1.
         """
         super().__init__()
+        if not tolerance >= 0:  # by a negative one, levelling would have no end
+            raise ValueError(f"tolerance is {tolerance}; at least 0 is needed")
+        if not 0 <= smoothing <= 1:
+            raise ValueError(f"smoothing is {smoothing}; from 0 to 1 is needed")
         self._load = load
         self._tolerance = tolerance
         self._smoothing = smoothing

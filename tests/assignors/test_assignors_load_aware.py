@@ -370,3 +370,15 @@ def test_a_moved_partition_does_not_come_straight_back() -> None:
     loads = {m: sum(cost[p] for p in owned[m]) for m in owned}
     assert abs(loads["a"] - loads["b"]) <= 70.0
     assert len(owned["a"]) + len(owned["b"]) == 4
+
+
+@pytest.mark.parametrize("tolerance", [-5.0, -0.1, float("nan")])
+def test_a_tolerance_by_which_levelling_would_not_end_is_refused(tolerance: float) -> None:
+    with pytest.raises(ValueError, match="tolerance is"):
+        LoadAwareSticky(tolerance=tolerance)
+
+
+@pytest.mark.parametrize("smoothing", [-0.5, 1.5, float("nan")])
+def test_a_smoothing_outside_of_its_range_is_refused(smoothing: float) -> None:
+    with pytest.raises(ValueError, match="smoothing is"):
+        LoadAwareSticky(smoothing=smoothing)
