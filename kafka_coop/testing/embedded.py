@@ -82,6 +82,9 @@ _HIGHEST_SOUND_VERSION: Final[dict[Api, int]] = {
 # ten calls in a row took seconds; by now the thread is back in its poll.
 _SETTLING: Final = 0.001
 
+_DEFAULT: Final = -1
+"""A broker's own number of partitions or replicas (KIP-464)."""
+
 _PRODUCER: Final = 0
 _CONF_OK: Final = 0
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -189,9 +192,18 @@ class EmbeddedKafka(Closeable):
 
         Unknown topics are also created by clients that ask for them, with four partitions.
 
+        Args:
+            name: Its name.
+            partitions: How many; -1 is a broker's default, here one.
+            replication_factor: Likewise.
+
         Raises:
             EmbeddedKafkaError: It exists already, or there are fewer brokers than replicas.
+            ValueError: There would be no partition, or no replica.
         """
+        # librdkafka takes any number: less than none ends the process, by an assertion in C.
+        partitions = _count("partitions", partitions)
+        replication_factor = _count("replication_factor", replication_factor)
         self._checked("rd_kafka_mock_topic_create", name.encode(), partitions, replication_factor)
 
     def delete_topic(self, name: str) -> None:
@@ -424,6 +436,12 @@ def _tracked(library: ctypes.CDLL, request: int | None) -> TrackedRequest:
         api=next((name for name, number in API_KEYS.items() if number == key), None),
         at=timedelta(microseconds=library.rd_kafka_mock_request_timestamp(request)),
     )
+
+
+def _count(name: str, number: int) -> int:
+    if number < 1 and number != _DEFAULT:
+        raise ValueError(f"{name} is {number}; at least 1 is needed, or -1 for the default")
+    return 1 if number == _DEFAULT else number
 
 
 def _milliseconds(duration: timedelta) -> int:

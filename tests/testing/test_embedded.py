@@ -130,6 +130,19 @@ class TestTopics:
             cluster.create_topic("once", partitions=9)
         assert refused.value.code == TOPIC_ALREADY_EXISTS
 
+    @pytest.mark.parametrize("count", [0, -2])
+    @pytest.mark.parametrize("of", ["partitions", "replication_factor"])
+    def test_what_would_end_the_process_is_refused(
+        self, cluster: EmbeddedKafka, of: str, count: int
+    ) -> None:
+        with pytest.raises(ValueError, match=f"{of} is {count}"):
+            cluster.create_topic("of-nothing", **{of: count})
+
+    def test_a_brokers_defaults_may_be_asked_for(self, cluster: EmbeddedKafka) -> None:
+        cluster.create_topic("by-default", partitions=-1, replication_factor=-1)
+        metadata = client(cluster).list_topics("by-default", timeout=10).topics["by-default"]
+        assert [len(p.replicas) for p in metadata.partitions.values()] == [1]
+
     def test_a_deleted_topic_can_come_back_wider(self, cluster: EmbeddedKafka) -> None:
         cluster.create_topic("growing", partitions=2)
         produce(cluster, "growing", [b"lost"])
