@@ -32,6 +32,9 @@ _FIRST_WITH_SCALA_2_13: Final = (2, 4)
 _FETCH_TIMEOUT_SECONDS: Final = 600
 
 
+CACHE_VARIABLE: Final = "KAFKA_COOP_CACHE"
+
+
 def kafka_jars(version: str) -> Path:
     """The folder with the jars of a Kafka broker, fetched if they are not there yet.
 
@@ -60,7 +63,7 @@ def cached(name: str, make: Callable[[Path], object]) -> Path:
 
     Processes that ask at the same time wait for the one that makes it.
     """
-    cache = _cache()
+    cache = cache_folder()
     made = cache / name
     if made.is_dir():
         return made
@@ -81,12 +84,13 @@ def _broker(version: str) -> str:
     return f"org.apache.kafka:kafka_{scala}:{version}"
 
 
-def _cache() -> Path:
-    own = os.environ.get("KAFKA_COOP_CACHE")
-    if own:
-        return Path(own)
+def cache_folder() -> Path:
+    """Where all of it is kept; an absolute path."""
+    own = os.environ.get(CACHE_VARIABLE)
     shared = os.environ.get("XDG_CACHE_HOME")
-    return (Path(shared) if shared else Path.home() / ".cache") / "kafka-coop"
+    default = (Path(shared) if shared else Path.home() / ".cache") / "kafka-coop"
+    # Maven would take a relative one as relative to the folder of its POM.
+    return (Path(own) if own else default).absolute()
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -26,6 +27,7 @@ from typing import Final, Literal, TypeAlias
 
 from kafka_coop.testing.cluster import KafkaCluster, wait_until
 from kafka_coop.testing.container import ContainerKafka
+from kafka_coop.testing.jars import CACHE_VARIABLE, cache_folder
 from kafka_coop.testing.local import DEFAULT_VERSION, LocalKafka, LocalKafkaError
 from kafka_coop.testing.unavailable import KafkaUnavailableError
 
@@ -89,6 +91,7 @@ def _start_keeper(folder: Path, what: Sequence[str]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(  # noqa: S603  # this module
             [sys.executable, "-m", __name__, str(folder.absolute()), *what],
             cwd=Path(__file__).parents[2],  # where this package is, installed or not
+            env={**os.environ, CACHE_VARIABLE: str(cache_folder())},  # may be relative to ours
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

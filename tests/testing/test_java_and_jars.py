@@ -153,7 +153,24 @@ class TestJars:
     ) -> None:
         monkeypatch.delenv("KAFKA_COOP_CACHE")
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-        assert jars._cache() == tmp_path / "kafka-coop"
+        assert jars.cache_folder() == tmp_path / "kafka-coop"
         monkeypatch.delenv("XDG_CACHE_HOME")
         monkeypatch.setenv("HOME", str(tmp_path / "home"))
-        assert jars._cache() == tmp_path / "home" / ".cache" / "kafka-coop"
+        assert jars.cache_folder() == tmp_path / "home" / ".cache" / "kafka-coop"
+
+    def test_a_relative_cache_is_the_same_for_maven_and_for_the_keeper(
+        self,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        fetchers: list[Callable[..., None]],
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("KAFKA_COOP_CACHE", "mine")
+        fetched: list[Path] = []
+
+        def fetch(coordinates: tuple[str, ...], into: Path) -> None:
+            fetched.append(into)
+
+        fetchers.append(fetch)
+        assert jars.kafka_jars("4.1.0") == tmp_path / "mine" / "kafka-4.1.0"
+        assert all(into.is_absolute() for into in fetched)

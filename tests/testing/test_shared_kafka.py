@@ -69,6 +69,16 @@ def test_a_keeper_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.Monkey
         pass
 
 
+def test_the_keeper_looks_where_a_relative_cache_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KAFKA_COOP_CACHE", "mine")
+    (tmp_path / "mine" / "kafka-9.9.9").mkdir(parents=True)  # no jars in it
+    with pytest.raises(LocalKafkaError, match="StorageTool"), shared_kafka(tmp_path, "9.9.9"):
+        pass
+
+
 def test_what_is_not_to_be_had_is_told_to_every_user(tmp_path: Path) -> None:
     (tmp_path / "cluster.json").write_text(json.dumps({"unavailable": "no Java"}))
     for _ in range(2):
