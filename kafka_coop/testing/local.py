@@ -110,18 +110,22 @@ class LocalKafka(StartedKafka):
         self._start_timeout = start_timeout
         self._folder = scratch_folder("kafka-coop-")
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._proxies: dict[int, Proxy] = {}
         ports, give_back = hold_ports(brokers * PORTS_OF_A_BROKER)
         self._pact = DeathPact(self._folder)
         self._destroy = weakref.finalize(
-            self, _destroy, self._processes, self._pact, give_back, os.getpid()
+            self,
+            _destroy,
+            self._processes,
+            self._proxies,
+            self._pact,
+            give_back,
+            os.getpid(),
         )
         nodes = place(self._folder, brokers, ports, fronted=proxied)
         self._nodes = {node.id: node for node in nodes}
-        self._proxies = {
-            node.id: Proxy(HOST, node.client, listen=node.advertised, seed=node.id)
-            for node in self._nodes.values()
-            if proxied
-        }
+        for node in nodes if proxied else ():
+            self._proxies[node.id] = Proxy(HOST, node.client, listen=node.advertised, seed=node.id)
         self._write_settings(properties or {}, client_protocol)
         super().__init__(
             ",".join(f"{HOST}:{node.advertised}" for node in self._nodes.values()),
@@ -160,8 +164,6 @@ class LocalKafka(StartedKafka):
         dies with a process that is killed.
         """
         self._destroy()
-        for proxy in self._proxies.values():
-            proxy.close()
 
     def proxy(self, broker: int) -> Proxy:
         """What stands before a broker.
@@ -353,6 +355,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 def _destroy(
     processes: dict[int, subprocess.Popen[bytes]],
+    proxies: dict[int, Proxy],
     pact: DeathPact,
     give_back: Callable[[], None],
     owner: int,
@@ -364,5 +367,7 @@ def _destroy(
     for process in processes.values():
         process.wait()
     processes.clear()
+    for proxy in proxies.values():
+        proxy.close()
     pact.close()
     give_back()

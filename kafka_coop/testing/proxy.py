@@ -127,6 +127,8 @@ class Proxy(Closeable):
         if self._loop.is_closed():
             return
         self._loop.call_soon_threadsafe(self._closing.set)
+        if threading.current_thread() is self._thread:
+            return  # collected here, with its cluster: the loop ends by itself
         self._thread.join()
         self._listener.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -141,6 +142,15 @@ def _leaders(admin: AdminClient, topic: str) -> set[int]:
     metadata = peek(admin)
     assert metadata is not None
     return {p.leader for p in metadata.topics[topic].partitions.values()}
+
+
+def test_the_proxies_go_with_a_cluster_that_nobody_closes() -> None:
+    kafka = LocalKafka(proxied=True)
+    servers = kafka.bootstrap_servers
+    assert is_served(servers)
+    del kafka
+    gc.collect()
+    assert not is_served(servers)
 
 
 def test_the_clients_listener_may_ask_for_credentials() -> None:
