@@ -34,10 +34,11 @@ from kafka_coop.broker.blocking import run_blocking
 from kafka_coop.broker.pool import JOIN_LANE, Brokers
 from kafka_coop.broker.wire import Behind
 from kafka_coop.config import ConsumerConfig
-from kafka_coop.errors import ConnectionFailedError, RequestFailedError
+from kafka_coop.errors import ConnectionFailedError, Failure, RequestFailedError
 from kafka_coop.leader import is_brief, lead
 from kafka_coop.membership import effects as ef
 from kafka_coop.membership import events as ev
+from kafka_coop.membership.failures import LOCAL_FAIL
 from kafka_coop.membership.member import Member
 from kafka_coop.membership.settings import MemberSettings
 from kafka_coop.protocol.error_codes import ErrorCode
@@ -59,6 +60,9 @@ from kafka_coop.types import (
 from kafka_coop.watchdog.guard import Guard
 
 T = TypeVar("T")
+
+_AFTER_A_BUG = 1.0
+"""Seconds until time goes on: what raised may raise at the same moment again."""
 
 
 class ClassicBackend:
@@ -248,7 +252,20 @@ class ClassicBackend:
             await self._brokers.close()
 
     def _handle(self, event: ev.Event) -> None:
-        """Gives the machine an event and carries out what it answers."""
+        """Gives the machine an event and carries out what it answers.
+
+        It never raises. Should it do so all the same, the user hears of it, and time goes on.
+        """
+        try:
+            self._react(event)
+        except Exception as error:  # noqa: BLE001  # asyncio would log it, and poll wait for ever
+            self._tell_of_a_bug(error)
+            text = f"a bug in the membership, see the log: {error!r}"
+            failure = Failure(code=LOCAL_FAIL, message=text, retriable=False, cause=error)
+            self.mailbox.put(ef.Step(step_id=0, actions=(ef.RaiseError(failure=failure),)))
+            self._set_timer(earliest=_AFTER_A_BUG)
+
+    def _react(self, event: ev.Event) -> None:
         now = clock.now()
         owned = self._member.owned
         if self.mailbox.last_poll != self._told_poll:
@@ -264,13 +281,13 @@ class ClassicBackend:
         self.mailbox.news_every = self._member.news_every
         self._set_timer()
 
-    def _set_timer(self) -> None:
+    def _set_timer(self, *, earliest: float = 0.0) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         deadline = self._member.next_deadline()
         if deadline is not None and self._loop is not None:
-            delay = max(0.0, deadline - clock.now())
+            delay = max(earliest, deadline - clock.now())
             self._timer = self._loop.call_later(delay, self._handle, ev.Tick())
 
     def _carry_out(self, effect: ef.Effect) -> None:  # noqa: C901, PLR0912  # one case an effect

@@ -15,7 +15,8 @@ from kafka_coop.membership.failures import LOCAL_INVALID_ARG
 from kafka_coop.membership.settings import MemberSettings
 from kafka_coop.types import Assignor
 
-_LONGEST_NAME = 249
+_LONGEST_NAME = 0x7FFF
+"""Bytes of a string in a request. Kafka's own limit is lower: whoever asks is told."""
 
 
 def split_topics(topics: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -54,7 +55,7 @@ def _require_sendable(name: str) -> None:
     except UnicodeEncodeError as error:
         raise coop_exception(LOCAL_INVALID_ARG, f"topics: {name!r}: {error}") from None
     if length > _LONGEST_NAME:
-        text = f"topics: a name of {length} bytes: Kafka's limit is {_LONGEST_NAME}"
+        text = f"topics: a name of {length} bytes: no request can hold it"
         raise coop_exception(LOCAL_INVALID_ARG, text)
 
 

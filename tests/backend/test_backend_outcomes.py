@@ -6,22 +6,27 @@ import threading
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
 from prometheus_client import CollectorRegistry
 
 from kafka_coop import CoopConsumer
 from kafka_coop.assignors import CooperativeSticky
 from kafka_coop.broker.pool import Brokers
+from kafka_coop.membership.core import Effects
+from kafka_coop.membership.events import Event, JoinAnswered
+from kafka_coop.membership.member import Member
 from kafka_coop.protocol.messages import Node, Request, Response
 from kafka_coop.testing import EmbeddedKafka
 from kafka_coop.testing.cluster import wait_until
+
+PATIENCE = 60.0
 
 
 class Own(CooperativeSticky):
     """A user's strategy: it is run in a thread."""
 
 
-def joins(kafka: EmbeddedKafka) -> None:
-    """A member that joins, and leaves."""
+def subscribed(kafka: EmbeddedKafka) -> CoopConsumer:
     kafka.create_topic("t", partitions=2)
     consumer = CoopConsumer(
         {
@@ -33,6 +38,12 @@ def joins(kafka: EmbeddedKafka) -> None:
         registry=CollectorRegistry(),
     )
     consumer.subscribe(["t"])
+    return consumer
+
+
+def joins(kafka: EmbeddedKafka) -> None:
+    """A member that joins, and leaves."""
+    consumer = subscribed(kafka)
 
     def assigned() -> bool:
         consumer.poll(0.05)
@@ -79,3 +90,28 @@ def test_what_nobody_foresaw_fails_a_request_and_not_the_member(
     joins(embedded)
     assert {"JoinGroup", "SyncGroup"} <= set(failed)
     assert caplog.text.count("a bug in the membership of g") == len(failed)
+
+
+def test_a_machine_that_raises_is_heard_of_in_poll(
+    embedded: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = Member.handle
+
+    def broken(member: Member, event: Event, now: float) -> Effects:
+        if isinstance(event, JoinAnswered):
+            raise ZeroDivisionError
+        return handle(member, event, now)
+
+    monkeypatch.setattr(Member, "handle", broken)
+    consumer = subscribed(embedded)
+
+    def heard() -> None:
+        for _ in range(int(PATIENCE / 0.05)):
+            consumer.poll(0.05)
+
+    try:
+        with pytest.raises(KafkaException, match=r"a bug in the membership.*ZeroDivisionError"):
+            heard()
+    finally:
+        monkeypatch.setattr(Member, "handle", handle)
+        consumer.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
@@ -19,7 +20,16 @@ from kafka_coop.testing.trial.liveness import (
     too_long,
 )
 from kafka_coop.testing.trial.member import LONGEST_TRANSACTION
-from kafka_coop.testing.trial.outcome import DELETED, KILL, NANO, Injected, Plan, Result
+from kafka_coop.testing.trial.outcome import (
+    COORDINATOR,
+    DELETED,
+    KILL,
+    MOVED,
+    NANO,
+    Injected,
+    Plan,
+    Result,
+)
 from kafka_coop.testing.trial.verdict import tenures
 
 SESSION = timedelta(seconds=6)
@@ -107,6 +117,18 @@ def test_each_further_member_killed_may_have_been_the_heir_and_costs_a_session()
     assert not excessive(CALM + 14.9, *kills[:2], fault(103, 112))
     assert excessive(CALM + 15.1, *kills[:2], fault(103, 112))
     assert excessive(CALM + 6.1, kills[0], fault(80, name=KILL)), "missed long before"
+
+
+@pytest.mark.parametrize(("name", "roles"), [(MOVED, None), ("broker killed", (COORDINATOR,))])
+def test_who_was_killed_has_a_session_anew_with_each_coordinator(
+    name: str, roles: tuple[str, ...] | None
+) -> None:
+    """It loads the group with all members, and who lives can't be told from who does not."""
+    kill, gone = fault(101, name=KILL), replace(fault(104, 104, name), roles=roles)
+    assert not excessive(CALM + 11.9, kill, gone)
+    assert excessive(CALM + 12.1, kill, gone)
+    assert excessive(CALM + 6.1, kill, replace(gone, name="broker killed", roles=("controller",)))
+    assert excessive(CALM + 0.1, gone), "whoever lives goes on at the next one"
 
 
 def test_a_wait_is_charged_to_the_first_fault_in_it_or_the_last_before() -> None:

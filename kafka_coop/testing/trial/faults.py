@@ -22,7 +22,7 @@ from kafka_coop.testing.proxy import Weather
 from kafka_coop.testing.trial.controllers import active_controller, prefer
 from kafka_coop.testing.trial.crew import Crew
 from kafka_coop.testing.trial.load import Load
-from kafka_coop.testing.trial.outcome import DELETED, KILL, SLOW, SLOWEST
+from kafka_coop.testing.trial.outcome import COORDINATOR, DELETED, KILL, MOVED, SLOW, SLOWEST
 
 _RESTART: Final = timedelta(seconds=2)
 _AFTER_A_CRASH: Final = timedelta(seconds=5)
@@ -127,7 +127,7 @@ class Arena:
             controller = active_controller(self.kafka.admin_servers)
         except ConnectionError:
             return None
-        offices = {"coordinator": partition.leader, "controller": controller}
+        offices = {COORDINATOR: partition.leader, "controller": controller}
         return tuple(office for office, holder in offices.items() if holder == broker)
 
 
@@ -373,7 +373,7 @@ def _roll(arena: Arena, left: Sequence[int]) -> Started:
 
     then = f", then {' and '.join(map(str, rest))}" if rest else ""
     # Whoever has an office now goes down with it, sooner or later.
-    return replace(part, what=part.what + then, end=end, roles=("coordinator", "controller"))
+    return replace(part, what=part.what + then, end=end, roles=(COORDINATOR, "controller"))
 
 
 def coordinator_move(arena: Arena) -> Started | None:
@@ -481,7 +481,7 @@ FAULTS: Final[Mapping[str, tuple[Fault, int]]] = {
     "broker killed": (broker_kill, 3),
     "broker out of disk": (disk_full, 2),
     "brokers restarted in turn": (rolling_restart, 1),
-    "coordinator moved": (coordinator_move, 5),
+    MOVED: (coordinator_move, 5),
     "topic grown": (growth, 2),
     DELETED: (topic_deleted, 3),
 }

@@ -3,12 +3,15 @@
 No protocol can keep a partition owned through every fault: who is killed is missed after its
 session, and a network that is down is down. So a wait may last as long as
 
-    a session for each member killed, one at least + the longest fault under way + a slack
+    a session for each member killed, one at least, and after a kill for each coordinator that goes
+    + the longest fault under way + a slack
 
 and whatever is longer is the group's own doing. A kill is under way for a session, for the group
 does not know before: who is killed while it waits for the answer to JoinGroup is in the next
 generation too, and its session begins there. So a partition whose owner was killed then waits for
-two sessions; and for one more if the heir is killed, or the leader, before it has heard.
+two sessions; and for one more if the heir is killed, or the leader, before it has heard. It also
+waits for one more with each coordinator that goes: the next one gives every member of the groups
+that it loads a session of its own, those that are dead included.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from datetime import timedelta
 from typing import Final
 
 from kafka_coop.testing.trial.journal import Event
-from kafka_coop.testing.trial.outcome import KILL, NANO, SLOW, SLOWEST, Injected
+from kafka_coop.testing.trial.outcome import COORDINATOR, KILL, MOVED, NANO, SLOW, SLOWEST, Injected
 from kafka_coop.testing.trial.verdict import Tenure
 
 MACHINE: Final = timedelta(seconds=5)
@@ -111,15 +114,21 @@ def too_long(
         if wait.lasting <= calm:
             break
         under_way = [f for f in known if f.at <= wait.end and f.until >= wait.start]
-        further = sum(f.name == KILL for f in under_way) - 1
         longest = max((f.until - f.at for f in under_way), default=0)
-        allowed = calm + longest + one * max(further, 0)
+        allowed = calm + longest + one * _further_sessions(under_way)
         if wait.lasting > allowed:
             found.append(
                 f"partition {wait.partition}: {wait.lasting / NANO:.1f} s, allowed"
                 f" {allowed / NANO:.1f}, from {(wait.start - first) / NANO:.1f} s on"
             )
     return found
+
+
+def _further_sessions(under_way: Sequence[Injected]) -> int:
+    """How many sessions may have to end, one after the other, beyond the first."""
+    killed = sum(f.name == KILL for f in under_way)
+    took_over = sum(f.name == MOVED or COORDINATOR in (f.roles or ()) for f in under_way)
+    return max(killed - 1, 0) + (took_over if killed else 0)
 
 
 def blame(faults: Sequence[Injected], waits: Sequence[Wait]) -> list[float | None]:

@@ -17,6 +17,9 @@ NANO: Final = 1_000_000_000
 KILL: Final = "member killed"
 SLOW: Final = "users slow in on_revoke"
 DELETED: Final = "topic deleted"
+MOVED: Final = "coordinator moved"
+COORDINATOR: Final = "coordinator"
+"""Of the group, one of a broker's roles."""
 EXCUSE_NOTHING: Final = (DELETED,)
 """However long it lasts: what is judged is another topic."""
 SLOWEST: Final = timedelta(seconds=5)

@@ -45,8 +45,10 @@ together, which are outside of what is tested:
   session.timeout.ms times the members killed in that time (once at least), the longest fault
   under way in it, and {machine:g} s, together. A kill is under way for a session, for the group
   does not know before; who is killed in the middle of a round is in the next generation too, as
-  owner, heir or leader. Users who are slow in on_revoke may begin with it as the fault ends, and
-  are counted as slow for {slowest:g} s more.
+  owner, heir or leader. After a kill each coordinator that goes in that time is another session,
+  too: the next one gives all members a session of its own, the dead ones included. Users who are
+  slow in on_revoke may begin with it as the fault ends, and are counted as slow for {slowest:g} s
+  more.
   The {machine:g} s are for a machine that runs all of it at once, and for a broker's crash, which
   others miss after 3 s;
 - **silent for too long**: nobody processed a record of a partition for longer than that and
