@@ -17,6 +17,7 @@ from kafka_coop.planning.members import PlanMember, member_after, read_member, s
 from kafka_coop.planning.reasons import ORDER
 from kafka_coop.planning.table import table
 from kafka_coop.planning.values import Balance, MemberPlan, PartitionPlan, Reason, Totals, Way
+from kafka_coop.protocol.marks import SubscriptionMarks, append_marks
 from kafka_coop.protocol.subscription import encode_subscription
 from kafka_coop.types import (
     Assignment,
@@ -165,12 +166,14 @@ class GroupPlan:
             )
 
     def _fewest_moves(self) -> int:
+        drains = append_marks(None, SubscriptionMarks(draining=True))
         claiming = {
             m: encode_subscription(
                 Subscription(
-                    topics=() if p.draining else p.sent.topics,
+                    topics=p.sent.topics,
                     owned=p.claim.owned,
                     generation=p.claim.generation,
+                    user_data=drains if p.draining else None,
                 )
             )
             for m, p in self.members.items()
@@ -262,6 +265,7 @@ class GroupPlan:
                 Assignment(partitions=self.assignment[m]),
                 generation,
                 load=p.load,
+                draining=p.draining,
             )
             for m, p in self._carried_out().items()
         }
@@ -296,6 +300,7 @@ class GroupPlan:
                 self._intended[m],
                 self._next_generation(),
                 load={q: loads[q] for q in self.assignment[m] if q in loads} if loads else {},
+                draining=p.draining,
             )
             for m, p in self.members.items()
         }

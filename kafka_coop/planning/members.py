@@ -98,6 +98,8 @@ def member_after(
     assignment: Assignment,
     generation: Generation,
     load: Mapping[TopicPartition, float],
+    *,
+    draining: bool = False,
 ) -> PlanMember:
     """The member once it was given this assignment, as its next JoinGroup says it.
 
@@ -114,8 +116,9 @@ def member_after(
             f"assignor {strategy.name!r} failed to say what a member would send "
             f"({type(cause).__name__}: {cause})"
         ) from cause
-    if load and not _load_in(user_data):
-        user_data = append_marks(user_data, SubscriptionMarks(load=load))
+    unsaid = {} if _load_in(user_data) else load
+    if unsaid or draining:
+        user_data = append_marks(user_data, SubscriptionMarks(load=unsaid, draining=draining))
     cooperative = RebalanceProtocol.COOPERATIVE in strategy.supported_protocols
     sent = replace(
         subscription,
@@ -127,7 +130,7 @@ def member_after(
         sent=sent,
         claim=Claim(owned=assignment.partitions, generation=generation),
         load=_load_in(user_data),
-        draining=False,
+        draining=draining,
     )
 
 

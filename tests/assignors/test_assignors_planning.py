@@ -173,6 +173,33 @@ def test_a_member_that_drains_gives_everything() -> None:
     assert said.totals.moved == said.totals.fewest_moves == 2
 
 
+@pytest.mark.parametrize("name", ["cooperative-sticky", "load-aware-sticky", "sticky"])
+def test_a_member_that_drains_goes_on_draining_in_what_follows(name: str) -> None:
+    group = owning(a=[0, 1], b=[2, 3])
+    said = plan(name, {"t": 4}, group)
+    marks = SubscriptionMarks(draining=True)
+    sent = {m: p.sent for m, p in said.members.items()}
+    sent["a"] = replace(sent["a"], user_data=append_marks(sent["a"].user_data, marks))
+    drained = plan(name, {"t": 4}, sent)
+    assert len(drained.assignment["b"]) == 4
+    assert drained.again().totals.kept == 4
+    assert not drained.join("c").assignment["a"]
+    assert drained.under("fairest-sticky").totals.kept == 4
+
+
+def test_the_fewest_moves_leave_a_member_that_drains_what_it_alone_wants() -> None:
+    """As the leader does."""
+    group = owning(a=[0, 1], b=[2, 3])
+    group["a"] = Subscription(
+        topics=("t", "u"),
+        owned=Partitions({"t": [0, 1], "u": [0]}),
+        generation=Generation(1),
+        user_data=append_marks(None, SubscriptionMarks(draining=True)),
+    )
+    said = plan("cooperative-sticky", {"t": 4, "u": 1}, group)
+    assert said.totals.moved == said.totals.fewest_moves == 2
+
+
 def test_loads_are_told_and_travel_with_their_partitions() -> None:
     costs = {TopicPartition("t", p): 90.0 if p == 0 else 10.0 for p in range(4)}
     group = owning(a=[0, 1], b=[2, 3])
