@@ -51,6 +51,13 @@ class _Rates:
         self._folded = now
         self._amounts: dict[TopicPartition, float] = {}
         self._seconds: dict[TopicPartition, float] = {}
+        self._began: dict[TopicPartition, float] = {}
+
+    def begin(self, at: TopicPartition, now: float) -> None:
+        """Has its time begin now, unless it has begun."""
+        if at not in self._amounts:
+            self._amounts[at] = self._seconds[at] = 0.0
+            self._began[at] = now
 
     def due(self, now: float) -> bool:
         """Whether what is new has been kept apart for long."""
@@ -58,16 +65,19 @@ class _Rates:
 
     def fold(self, fresh: Mapping[TopicPartition, float], now: float) -> None:
         """Ages what was counted, and adds what is new, which came since the last time."""
-        passed, self._folded = now - self._folded, now
+        before, self._folded = self._folded, now
+        passed = now - before
         kept = 0.5 ** (passed / self._half_life)
         for at in self._amounts.keys() | fresh.keys():
             self._amounts[at] = self._amounts.get(at, 0.0) * kept + fresh.get(at, 0.0)
-            self._seconds[at] = self._seconds.get(at, 0.0) * kept + passed
+            lasted = now - self._began.pop(at, before)
+            self._seconds[at] = self._seconds.get(at, 0.0) * kept + lasted
 
     def keep(self, owned: Container[TopicPartition]) -> None:
         """Forgets all others."""
         for at in [at for at in self._amounts if at not in owned]:
             del self._amounts[at], self._seconds[at]
+            self._began.pop(at, None)
 
     def read(self) -> dict[TopicPartition, float]:
         """Units a second of what was measured for a second at least."""
@@ -78,8 +88,9 @@ class LoadMeter:
     """Records or bytes a second and partition, averaged over the recent past.
 
     An average with weights that halve every `half_life`: what a partition got in the last
-    half-life counts as much as all before. A partition is known after a second, and forgotten
-    when the member owns it no more.
+    half-life counts as much as all before. A partition is known a second after it came, and
+    forgotten when the member owns it no more. When it came `LoadAwareSticky` says (`owning`); else
+    it is when the meter first heard of it.
 
     Every member of a group must measure the same. Callable from any thread.
 
@@ -113,14 +124,22 @@ class LoadMeter:
         Costs about half a microsecond a record.
         """
         with self._lock:
-            if self._rates.due(self._clock()):
-                self._fold()
+            now = self._clock()
+            if self._rates.due(now):
+                self._fold(now)
             for message in messages:
                 topic, partition = message.topic(), message.partition()
                 if message.error() is None and topic is not None and partition is not None:
                     at = TopicPartition(topic, partition)
                     weight = len(message) if self._bytes else 1
+                    if at not in self._fresh:
+                        self._rates.begin(at, now)
                     self._fresh[at] = self._fresh.get(at, 0.0) + weight
+
+    def owning(self, owned: Partitions) -> None:
+        """Measures from now on what of these is new, and forgets all others."""
+        with self._lock:
+            self._keep(owned)
 
     def __call__(self, owned: Partitions) -> dict[TopicPartition, float]:
         """Units a second of those partitions that were measured for a second at least.
@@ -128,13 +147,19 @@ class LoadMeter:
         A partition of which nothing came in that time is idle, not unknown.
         """
         with self._lock:
-            self._fresh = {at: self._fresh.get(at, 0.0) for at in owned}
-            self._rates.keep(owned)
-            self._fold()
+            self._keep(owned)
             return self._rates.read()
 
-    def _fold(self) -> None:
-        self._rates.fold(self._fresh, self._clock())
+    def _keep(self, owned: Partitions) -> None:
+        now = self._clock()
+        self._fresh = {at: n for at, n in self._fresh.items() if at in owned}
+        self._rates.keep(owned)
+        for at in owned:
+            self._rates.begin(at, now)
+        self._fold(now)
+
+    def _fold(self, now: float) -> None:
+        self._rates.fold(self._fresh, now)
         self._fresh.clear()
 
 

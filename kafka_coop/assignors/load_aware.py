@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
@@ -27,6 +27,14 @@ from kafka_coop.types import (
 )
 
 Loads: TypeAlias = Mapping[TopicPartition, float]
+
+
+@runtime_checkable
+class _Told(Protocol):
+    """A measure that wants to know when partitions come: `kafka_coop.loads.LoadMeter`."""
+
+    def owning(self, owned: Partitions) -> None: ...
+
 
 _AVERAGE = 1_000_000
 """What an average partition costs. Costs are whole numbers: sums of floats depend on their
@@ -132,6 +140,9 @@ class LoadAwareSticky(RemembersGeneration):
         left = self._owned - assignment.partitions
         self._left = {p: self._published[p] for p in left if p in self._published}
         self._owned = assignment.partitions
+        load: object = self._load
+        if isinstance(load, _Told):  # a round may last: what it gave has only begun
+            load.owning(self._owned)
 
     def assign(self, cluster: Cluster, group: GroupSubscription) -> Plan:
         """Plans for the group; see the class for what it promises.

@@ -76,6 +76,19 @@ def test_a_partition_without_records_is_idle_not_unknown() -> None:
     assert meter(BOTH) == pytest.approx({T0: 5, T1: 0}, abs=0.1)
 
 
+def test_what_has_just_come_is_unknown_however_long_the_meter_runs() -> None:
+    clock = Clock()
+    meter = LoadMeter(clock=clock)
+    meter(Partitions({"t": [0]}))
+    run(meter, clock, 3, p0=5)
+    clock.now += 0.5
+    meter.note([Message(T1)] * 10)
+    clock.now += 0.5
+    assert meter(BOTH).keys() == {T0}, "half a second says nothing of a rate"
+    run(meter, clock, 2, p1=20)
+    assert meter(BOTH)[T1] == pytest.approx(20, rel=0.05)
+
+
 def test_what_is_not_owned_any_more_is_forgotten() -> None:
     clock = Clock()
     meter = LoadMeter(clock=clock)
@@ -106,6 +119,32 @@ def test_it_is_what_the_strategy_publishes() -> None:
     marks = split_marks(member.subscription_user_data(("t",)))[1]
     assert isinstance(marks, SubscriptionMarks)
     assert marks.load == pytest.approx({T0: 8, T1: 2}, rel=0.05)
+
+
+def test_a_round_that_lasted_does_not_make_idle_what_it_gave() -> None:
+    clock = Clock()
+    meter = LoadMeter(clock=clock)
+    member = LoadAwareSticky(meter)
+    member.subscription_user_data(("t",))
+    clock.now += 3  # as long as a broker waits with a group's first round
+    member.on_assignment(Assignment(partitions=BOTH), GroupMetadata(group_id="g"))
+    clock.now += 0.1
+    marks = split_marks(member.subscription_user_data(("t",)))[1]
+    assert isinstance(marks, SubscriptionMarks)
+    assert not marks.load
+    run(meter, clock, 10, p0=5)
+    marks = split_marks(member.subscription_user_data(("t",)))[1]
+    assert isinstance(marks, SubscriptionMarks)
+    assert marks.load == pytest.approx({T0: 5, T1: 0}, abs=0.1)
+
+
+def test_a_measure_without_records_knows_what_is_idle_since_it_came() -> None:
+    clock = Clock()
+    meter = LoadMeter(clock=clock)
+    member = LoadAwareSticky(meter)
+    member.on_assignment(Assignment(partitions=BOTH), GroupMetadata(group_id="g"))
+    clock.now += 60
+    assert meter(BOTH) == {T0: 0, T1: 0}
 
 
 def test_nonsense_is_refused() -> None:
