@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from kafka_coop.assignors.columns import Ints
 from kafka_coop.assignors.general import balance_general
 from kafka_coop.assignors.racks import racks_of
@@ -15,8 +13,9 @@ def balance(snapshot: Snapshot, owner: Ints) -> Ints:
     """Balances by counting where that is enough, else by `transport`.
 
     Counting is enough where subscriptions are equal and racks make no difference (KIP-881):
-    members gave none, theirs hold no replica, or every partition is in every rack. Both ways
-    give optimal loads and the fewest moves.
+    members gave none, theirs hold no replica, or every partition is in each of theirs. Both ways
+    give optimal loads and the fewest moves. The Java client leaves racks out where partitions are
+    all in the same ones, too; but a member elsewhere should then have no more than it must.
 
     Args:
         snapshot: The group.
@@ -26,8 +25,7 @@ def balance(snapshot: Snapshot, owner: Ints) -> Ints:
         Per position the member to own it.
     """
     racks = racks_of(snapshot)
-    everyone = np.arange(len(snapshot.members), dtype=np.int32)
-    if racks is not None and not racks.discriminate(everyone, 0, snapshot.size):
+    if racks is not None and not racks.matter():
         racks = None
     if racks is None and snapshot.uniform:
         return balance_uniform(snapshot, owner)

@@ -36,12 +36,18 @@ class Racks:
         """Whether racks matter to these members for the partitions from begin to end.
 
         They do if some member's rack holds a replica, and not every partition is in every rack.
+        That is the Java client's rule; see `matter` for whether a choice is left.
         """
         places = distinct(self.place_of[begin:end])
         held: Flags = self.near[places, :-1]
         anywhere: Flags = np.logical_or.reduce(held, axis=0)
         racks = self.rack_of[members]
         return bool(anywhere[racks[racks >= 0]].any() and not (held == anywhere).all())
+
+    def matter(self) -> bool:
+        """Whether of all that members could have, some is in their rack and some is not."""
+        near = self.near[:, distinct(self.rack_of[self.rack_of >= 0])]
+        return bool(near.any() and not near.all())
 
 
 def racks_of(snapshot: Snapshot) -> Racks | None:

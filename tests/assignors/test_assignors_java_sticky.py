@@ -97,7 +97,7 @@ def racked_score(
     subscribed = {t for s in group.values() for t in s.topics}
     sets = [frozenset(racks) for t in subscribed for racks in places[t]]
     anywhere = frozenset().union(*sets)
-    if {s.rack for s in group.values()}.isdisjoint(anywhere) or set(sets) == {anywhere}:
+    if {s.rack for s in group.values()}.isdisjoint(anywhere):
         return loads, 0, moves
     far = sum(
         group[m].rack not in (None, *places[t][p]) for m, a in plan.items() for t, p in a.partitions

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from optimum import best_by_flow, best_by_trying_all, score
 
 from kafka_coop.assignors import ConstrainedCooperativeSticky, CooperativeSticky, FairestSticky
-from kafka_coop.types import Cluster
+from kafka_coop.types import Cluster, Subscription
 
 
 @given(small_groups())
@@ -113,7 +113,7 @@ def test_balance_then_racks_then_moves(seed: int, chance: float, owned: float) -
     holding = {t: places[t] for s in group.values() for t in s.topics}
     sets = {frozenset(racks) for lists in holding.values() for racks in lists}
     everywhere = frozenset().union(*sets)
-    telling = len(sets) > 1 and any(s.rack in everywhere for s in group.values())
+    telling = any(s.rack in everywhere for s in group.values())
 
     def far(member: str, topic: str, partition: int) -> bool:
         rack = group[member].rack
@@ -126,3 +126,11 @@ def test_balance_then_racks_then_moves(seed: int, chance: float, owned: float) -
     best_loads, best_cost = best_by_flow(cluster, group, far=far)
     assert loads == best_loads
     assert (misplaced, moves) == divmod(best_cost, total + 1)
+
+
+def test_a_member_away_from_all_replicas_does_not_get_the_odd_partition() -> None:
+    """All partitions are in the same racks, and still it makes a difference who gets more."""
+    cluster = Cluster(partitions={"t": 3}, replica_racks={"t": (("r1", "r2"),) * 3})
+    group = {m: Subscription(topics=("t",), rack=rack) for m, rack in (("a", "r3"), ("b", "r1"))}
+    plan = CooperativeSticky().assign(cluster, group)
+    assert [len(plan[m].partitions) for m in ("a", "b")] == [1, 2]
