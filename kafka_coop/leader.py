@@ -315,7 +315,10 @@ def _balance(strategy: Assignor, group: SnapshotGroup) -> tuple[Plan, AssignorFa
     snapshot = group.snapshot
     try:
         returned = strategy.assign(snapshot.cluster, group)
-        plan = checked(snapshot, returned)
+        if isinstance(returned, Plan) and is_built_in(strategy):
+            plan = returned
+        else:
+            plan = checked(snapshot, returned)
     except KeyboardInterrupt:
         raise
     except BaseException as cause:  # noqa: BLE001  # a user's code may raise anything

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from kafka_coop.assignors.columns import NOBODY, Ints
+from kafka_coop.assignors.columns import NOBODY, Flags, Ints
 from kafka_coop.assignors.plan import Plan
 from kafka_coop.assignors.snapshot import Claims, Snapshot
 from kafka_coop.types import Assignment, GroupAssignment, Partitions
@@ -22,22 +22,27 @@ def checked(snapshot: Snapshot, plan: GroupAssignment) -> Plan:
 
     Raises:
         TypeError: It is no mapping of member ids to `Assignment`.
+        ValueError: It is a `Plan` whose column is none of this snapshot.
     """
     if isinstance(plan, Plan) and plan.snapshot is snapshot:
-        return plan
+        return _checked_column(plan)
     if not isinstance(plan, Mapping):
         raise TypeError(f"assign() returned {type(plan).__name__}, not a mapping of assignments")
-    given = [_assignment_of(member, plan) for member in snapshot.members]
+    named = set(plan)
+    given = [
+        _assignment_of(member, plan) if member in named else Assignment()
+        for member in snapshot.members
+    ]
     wanted = sum(len(a.partitions) for a in given)
     columns = snapshot.claims_of([a.partitions for a in given])
     notes = []
-    if strangers := set(plan) - set(snapshot.members):
+    if strangers := named - set(snapshot.members):
         notes.append(f"{len(strangers)} members of the plan are not in the group")
     if columns.member.size < wanted:
         notes.append(f"{wanted - columns.member.size} partitions of the plan do not exist")
     may = snapshot.subscribed(columns.member, columns.position)
     if not may.all():
-        notes.append(f"{int((~may).sum())} partitions went to members not subscribed to them")
+        notes.append(_unsubscribed(may))
     kept = Claims(member=columns.member[may], position=columns.position[may])
     owner, repeats = _once(snapshot, kept)
     if repeats:
@@ -50,8 +55,34 @@ def checked(snapshot: Snapshot, plan: GroupAssignment) -> Plan:
     )
 
 
+def _checked_column(plan: Plan) -> Plan:
+    """A strategy derived from ours may have filled the column itself."""
+    snapshot, owner = plan.snapshot, plan.owner
+    members = len(snapshot.members)
+    if owner.shape != (snapshot.size,) or owner.dtype != np.int32:
+        raise ValueError(f"{snapshot.size} int32 are needed, not {owner.dtype} of {owner.shape}")
+    if owner.size and not (owner.min() >= NOBODY and owner.max() < members):
+        raise ValueError(f"owners are {owner.min()} to {owner.max()}; there are {members} members")
+    for member in snapshot.members if not isinstance(plan.user_data, bytes) else ():
+        data: object = plan.data_for(member)
+        if not isinstance(data, bytes):
+            raise TypeError(f"the user data of member {member!r} is {data!r}")
+    at = np.flatnonzero(owner != NOBODY)
+    may = snapshot.subscribed(owner[at], at)
+    if may.all():
+        return plan
+    kept = owner.copy()
+    kept[at[~may]] = NOBODY
+    notes = (*plan.notes, _unsubscribed(may))
+    return Plan(snapshot, kept, user_data=plan.user_data, notes=notes)
+
+
+def _unsubscribed(may: Flags) -> str:
+    return f"{int((~may).sum())} partitions went to members not subscribed to them"
+
+
 def _assignment_of(member: str, plan: GroupAssignment) -> Assignment:
-    assignment: object = plan.get(member, Assignment())
+    assignment: object = plan[member]
     if not isinstance(assignment, Assignment):
         raise TypeError(f"the assignment of member {member!r} is no Assignment: {assignment!r}")
     fields: tuple[object, object] = assignment.partitions, assignment.user_data

@@ -10,10 +10,13 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
+import numpy as np
 import pytest
 from garbage import survives
 
 from kafka_coop.assignors import CooperativeSticky, known_names
+from kafka_coop.assignors.plan import Plan
+from kafka_coop.assignors.snapshot import Snapshot, snapshot_of
 from kafka_coop.leader import LeaderOutcome, lead
 from kafka_coop.protocol.assignment import decode_assignment
 from kafka_coop.protocol.primitives import encode_string
@@ -156,3 +159,51 @@ def test_a_strategy_that_exits_has_failed_and_everyone_keeps_what_they_own() -> 
 def test_who_plans_on_the_main_thread_may_interrupt_the_strategy() -> None:
     with pytest.raises(KeyboardInterrupt):
         lead(Raising(KeyboardInterrupt()), {"t": 2}, {"m": subscription("t")})
+
+
+class Filling(CooperativeSticky):
+    """Derived from one of ours, with a column of its own."""
+
+    def __init__(self, owner: list[int], user_data: bytes | Mapping[str, bytes] = b"") -> None:
+        super().__init__()
+        self._filled = np.array(owner, np.int32)
+        self._user_data = user_data
+
+    def assign(self, cluster: Cluster, group: GroupSubscription) -> Plan:
+        return Plan(snapshot_of(cluster, group), self._filled.copy(), user_data=self._user_data)
+
+
+def test_a_derived_strategy_that_forgets_a_members_user_data_has_failed() -> None:
+    members = {"m": subscription("t", owned={"t": [1]}), "n": subscription("t")}
+    outcome = lead(Filling([0, 1], {"m": b"x"}), {"t": 2}, members)
+    assert given(outcome) == {"m": [1], "n": []}
+    assert "KeyError: 'n'" in str(outcome.error)
+    assert lead(Filling([0, 1], {"m": b"x", "n": b""}), {"t": 2}, members).error is None
+
+
+@pytest.mark.parametrize("owner", [[0], [0, 2], [0, -2]])
+def test_a_derived_strategy_with_a_column_of_another_group_has_failed(owner: list[int]) -> None:
+    members = {"m": subscription("t", owned={"t": [1]}), "n": subscription("t")}
+    outcome = lead(Filling(owner), {"t": 2}, members)
+    assert given(outcome) == {"m": [1], "n": []}
+    assert "ValueError" in str(outcome.error)
+
+
+def test_a_derived_strategy_assigns_to_subscribers_alone() -> None:
+    outcome = lead(Filling([0, 1]), {"t": 2}, {"m": subscription("t"), "n": subscription()})
+    assert given(outcome) == {"m": [0], "n": []}
+    assert "1 partitions went to members not subscribed to them" in str(outcome.error)
+
+
+def test_a_mapping_that_fails_for_a_member_has_failed() -> None:
+    """And is not taken for one that gives it nothing."""
+
+    class Elsewhere(CooperativeSticky):
+        def assign(self, cluster: Cluster, group: GroupSubscription) -> Plan:
+            own = Snapshot(cluster, dict(group))
+            return Plan(own, np.zeros(2, np.int32), user_data={"n": b""})
+
+    members = {"m": subscription("t", owned={"t": [1]}), "n": subscription("t")}
+    outcome = lead(Elsewhere(), {"t": 2}, members)
+    assert given(outcome) == {"m": [1], "n": []}
+    assert "KeyError: 'm'" in str(outcome.error)
