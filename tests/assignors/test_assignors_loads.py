@@ -7,10 +7,18 @@ from datetime import timedelta
 
 import pytest
 
+from kafka_coop import plan
 from kafka_coop.assignors import LoadAwareSticky
 from kafka_coop.loads import LoadMeter, ProgressMeter
 from kafka_coop.protocol.marks import SubscriptionMarks, split_marks
-from kafka_coop.types import Assignment, GroupMetadata, Partitions, TopicPartition
+from kafka_coop.types import (
+    Assignment,
+    Generation,
+    GroupMetadata,
+    Partitions,
+    Subscription,
+    TopicPartition,
+)
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 BOTH = Partitions({"t": [0, 1]})
@@ -145,6 +153,20 @@ def test_a_measure_without_records_knows_what_is_idle_since_it_came() -> None:
     member.on_assignment(Assignment(partitions=BOTH), GroupMetadata(group_id="g"))
     clock.now += 60
     assert meter(BOTH) == {T0: 0, T1: 0}
+
+
+def test_a_plan_does_not_make_a_meter_forget() -> None:
+    clock = Clock()
+    meter = LoadMeter(clock=clock)
+    meter(BOTH)
+    run(meter, clock, 60, p0=8, p1=2)
+    group = {
+        m: Subscription(topics=("t",), owned=Partitions({"t": [p]}), generation=Generation(1))
+        for m, p in (("a", 0), ("b", 1))
+    }
+    said = plan(LoadAwareSticky(meter), {"t": 2}, group)
+    assert [m.load_before for m in said.by_member] == pytest.approx([8, 2], rel=0.05)
+    assert meter(BOTH) == pytest.approx({T0: 8, T1: 2}, rel=0.05)
 
 
 def test_nonsense_is_refused() -> None:
