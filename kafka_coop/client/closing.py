@@ -117,6 +117,7 @@ class Closing:
             if time.monotonic() >= deadline:
                 break
             self._attempt(lambda: self._mailbox.wait(0.1))
+        self._attempt(lambda: self._commits.settle(for_good=True))
         if self._first is not None:
             raise self._first
 

@@ -209,8 +209,10 @@ class Commits:
         if self._config.auto_commit and (news := self._news(partitions)):
             self._begin(news)
 
-    def settle(self) -> None:
+    def settle(self, *, for_good: bool = False) -> None:
         """Reports the commits that have ended, in the order they were asked for.
+
+        ``for_good``: the others, too, as failed: nobody would hear how they end.
 
         Those that ``on_commit`` itself asks for wait for the next call, ended or not: one that
         commits again whatever failed, with nothing left to commit, would else never return.
@@ -220,11 +222,13 @@ class Commits:
         """
         first: BaseException | None = None
         for _ in range(len(self._pending)):
-            if not self._pending[0].future.done():
+            if not (done := self._pending[0].future.done()) and not for_good:
                 break
             asked = self._pending.popleft()
+            late = dict.fromkeys(asked.offsets, ErrorCode.request_timed_out)
             try:
-                self._report(asked.offsets, asked.future.result(), asked.refusal)
+                results = asked.future.result() if done else late
+                self._report(asked.offsets, results, asked.refusal)
             except BaseException as error:  # noqa: BLE001  # Ctrl-C in a callback included
                 first = first or error
         if first is not None:

@@ -25,6 +25,7 @@ from integration_support import (
 )
 
 from kafka_coop import CoopConsumer
+from kafka_coop.client import closing
 from kafka_coop.membership.states import State
 from kafka_coop.testing import EmbeddedKafka
 
@@ -358,3 +359,43 @@ def test_everything_after_close_is_refused(embedded: EmbeddedKafka) -> None:
     ):
         with pytest.raises(RuntimeError, match="Consumer closed"):
             call()
+
+
+def test_what_on_revoke_commits_in_the_background_is_reported(embedded: EmbeddedKafka) -> None:
+    """Nothing polls any more: nobody else would call on_commit."""
+    topic, group = unique("t"), unique("g")
+    embedded.create_topic(topic)
+    publish(embedded, topic, 4, 0)
+    reports: list[tuple[KafkaError | None, list[int]]] = []
+    member = Member(
+        embedded,
+        group,
+        topic,
+        enable_auto_commit=False,
+        on_commit=lambda error, ps: reports.append((error, [p.offset for p in ps])),
+    )
+    member.hooks["revoked"] = lambda consumer, _: consumer.commit()
+    until(lambda: len(member.records) == 4, member)
+    member.consumer.close()
+    assert reports == [(None, [4])]
+
+
+def test_commits_that_closing_does_not_wait_for_are_reported_as_failed(
+    embedded: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(closing, "PATIENCE", timedelta(seconds=0.5))
+    topic, group = unique("t"), unique("g")
+    embedded.create_topic(topic)
+    reports: list[int | None] = []
+    member = Member(
+        embedded,
+        group,
+        topic,
+        enable_auto_commit=False,
+        on_commit=lambda error, _: reports.append(None if error is None else error.code()),
+    )
+    shared(topic, 1, member)
+    embedded.broker_down(1)
+    member.consumer.commit(offsets=[TopicPartition(topic, 0, 0)])
+    member.consumer.close()
+    assert reports == [KafkaError.REQUEST_TIMED_OUT]
