@@ -243,6 +243,10 @@ class Commits:
         self._wait([asked.future for asked in self._under_way()])
         self.settle()
 
+    def wait_longer(self, by: timedelta) -> None:
+        """A callback of the user's took so long, which is not for the network to make up for."""
+        self._patience_ends += by.total_seconds()
+
     # --- before ownership ends ----------------------------------------------------------------
 
     def wait_for(self, partitions: Partitions) -> None:

@@ -173,6 +173,7 @@ class Handover:
         finally:
             self.calling = None
             latency = timedelta(seconds=time.perf_counter() - started)
+            self._commits.wait_longer(latency)
             self._metrics.callback(kind, latency, failed=failed)  # type: ignore[arg-type]  # one of its three
 
 

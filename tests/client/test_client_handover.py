@@ -66,7 +66,9 @@ class Member:
         )
         backend = SimpleNamespace(mailbox=self.mailbox, step_done=self._step_done)
         commits = SimpleNamespace(
-            wait_for=lambda _: None, commit_before_release=lambda of: self._call("commit", of)
+            wait_for=lambda _: None,
+            wait_longer=lambda _: None,
+            commit_before_release=lambda of: self._call("commit", of),
         )
         self.handover = Handover(
             backend=cast(Backend, backend),

@@ -399,3 +399,25 @@ def test_commits_that_closing_does_not_wait_for_are_reported_as_failed(
     member.consumer.commit(offsets=[TopicPartition(topic, 0, 0)])
     member.consumer.close()
     assert reports == [KafkaError.REQUEST_TIMED_OUT]
+
+
+def test_an_on_revoke_of_longer_than_closing_waits_for_commits_costs_none(
+    embedded: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the user's code takes is not the coordinator's slowness."""
+    monkeypatch.setattr(closing, "PATIENCE", timedelta(seconds=1))
+    topic, group = unique("t"), unique("g")
+    embedded.create_topic(topic)
+    publish(embedded, topic, 4, 0)
+    reports: list[tuple[KafkaError | None, list[int]]] = []
+    member = Member(
+        embedded,
+        group,
+        topic,
+        enable_auto_commit=True,
+        on_commit=lambda error, ps: reports.append((error, [p.offset for p in ps])),
+    )
+    member.hooks["revoked"] = lambda *_: time.sleep(0.7)
+    until(lambda: len(member.records) == 4, member)
+    member.consumer.close()
+    assert reports == [(None, [4])]
