@@ -144,6 +144,24 @@ def test_unsubscribed_topics_are_revoked_before_the_join() -> None:
     assert box.subscription().topics == ("t",)
 
 
+def test_a_topic_dropped_in_mid_round_is_revoked_before_the_next_join() -> None:
+    """The plan was made for the subscription before, and counts for nothing."""
+    both = Partitions({"t": [0], "u": [0]})
+    box = MemberBox.fresh().join(both)
+    box.beat(ErrorCode.rebalance_in_progress)
+    assert box.stands(State.JOINING)
+    box.subscribe("t")
+    box.answer_join(generation=2)
+    box.answer_sync(both)
+    box.effects.clear()
+    box.tick(1.0)
+    assert box.stands(State.PREPARING)
+    assert box.actions() == revoked_and_released(partitions("u", 0))
+    box.do_steps()
+    assert box.subscription().owned == T0
+    assert box.subscription().topics == ("t",)
+
+
 def test_partitions_that_vanished_are_lost_before_the_join() -> None:
     box = MemberBox.fresh().join(T01)
     box.tick()
