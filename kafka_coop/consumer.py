@@ -202,7 +202,7 @@ class CoopConsumer(Closeable):
         self._require_usable()
         self._topics = ()
         if self._by_hand.active:
-            self.unassign()
+            self._by_hand.let_go()  # in a callback, too, where unassign() does nothing
         self._backend.unsubscribe()
 
     def subscription(self) -> list[str]:

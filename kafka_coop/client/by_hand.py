@@ -72,6 +72,10 @@ class ByHand:
         """Fetches nothing."""
         self._release(self._ownership.owned)
 
+    def let_go(self) -> None:
+        """Ends what was assigned by hand. What a group has still to take is its to take."""
+        self._release(self._ownership.taken_by_hand)
+
     def _release(self, partitions: Partitions) -> None:
         self._commits.commit_let_go(partitions & self._ownership.taken_by_hand)
         self._ownership.release(partitions)

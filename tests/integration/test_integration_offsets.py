@@ -526,6 +526,31 @@ def test_from_the_group_to_by_hand(embedded: EmbeddedKafka) -> None:
         assert member.owned == ((topic, 1),)
 
 
+def test_unsubscribing_inside_on_revoke_lets_go_of_what_was_assigned_by_hand(
+    embedded: EmbeddedKafka,
+) -> None:
+    topic = unique("t")
+    embedded.create_topic(topic, partitions=2)
+    member = Member(embedded, unique("g"), topic)
+    with members(member):
+        shared(topic, 2, member)
+        owned: list[int] = []
+
+        def unsubscribe(consumer: CoopConsumer, _: list[TopicPartition]) -> None:
+            consumer.unsubscribe()
+            owned.extend(p.partition for p in consumer.assignment())
+
+        member.hooks["revoked"] = unsubscribe
+        member.consumer.unsubscribe()
+        member.consumer.incremental_unassign([TopicPartition(topic, 1)])
+        member.consumer.incremental_assign([at(topic, 1, 0)])
+        until(lambda: member.count("revoked") == 1, member)
+        assert owned == [0], "the group's is to be committed yet"
+        assert member.owned == ()
+        member.subscribe(topic)
+        shared(topic, 2, member)
+
+
 # --- other ways to read ----------------------------------------------------------------------
 
 
