@@ -140,7 +140,6 @@ class CoopConsumer(Closeable):
         self._polling = Polling(
             mailbox=self._mailbox,
             ownership=self._ownership,
-            by_hand=self._by_hand,
             commits=self._commits,
             handover=self._handover,
             fetcher=self._fetcher,

@@ -28,8 +28,7 @@ class ByHand:
     """The manual assignment of one consumer.
 
     Attributes:
-        active: Something is assigned by hand. No lease guards such partitions: what the user did
-            is the user's.
+        active: Something is assigned by hand.
     """
 
     def __init__(self, ownership: Ownership, backend: Backend, commits: Commits) -> None:

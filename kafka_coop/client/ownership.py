@@ -41,6 +41,7 @@ class Ownership:
         ledger: Their stored and committed offsets; with ``lock`` held.
         lock: Guards all of this, and the fetcher. Not held while a callback of the user runs.
         starts_may_change: on_assign runs, and may still say where to start.
+        by_hand_alone: All that is owned, and something is, was taken by hand.
         gathered: What the poll under way has taken from the fetcher and not yet returned: not
             delivered yet. Its own list, of which it returns what is left.
     """
@@ -51,6 +52,7 @@ class Ownership:
         self.ledger = Ledger()
         self.lock = lock
         self.starts_may_change = False
+        self.by_hand_alone = False
         self.gathered: list[Message] = []
         self._fetcher = fetcher
         self._metrics = metrics
@@ -69,6 +71,7 @@ class Ownership:
             self.owned |= partitions
             if by_hand:
                 self._by_hand |= partitions
+            self.by_hand_alone = bool(self.owned) and self.owned == self._by_hand
             self._awaiting.update(dict.fromkeys(partitions, generation))
             self._metrics.assignment(self.owned, clock.now())
 
@@ -81,6 +84,7 @@ class Ownership:
         with self.lock:
             self.owned -= partitions
             self._by_hand -= partitions
+            self.by_hand_alone = bool(self.owned) and self.owned == self._by_hand
             self._pausing -= partitions
             self._beginning -= partitions
             self._fetcher.remove(self._fetcher.assignment() - self.owned)

@@ -14,7 +14,6 @@ from confluent_kafka import Message
 
 from kafka_coop.backend import clock
 from kafka_coop.backend.mailbox import Mailbox
-from kafka_coop.client.by_hand import ByHand
 from kafka_coop.client.closing import Draining
 from kafka_coop.client.commits import Commits
 from kafka_coop.client.handover import Handover
@@ -82,7 +81,6 @@ class Polling:
         *,
         mailbox: Mailbox,
         ownership: Ownership,
-        by_hand: ByHand,
         commits: Commits,
         handover: Handover,
         fetcher: Fetching,
@@ -97,7 +95,6 @@ class Polling:
         self._never_calm = False
         self._mailbox = mailbox
         self._ownership = ownership
-        self._by_hand = by_hand
         self._commits = commits
         self._handover = handover
         self._fetcher = fetcher
@@ -117,7 +114,7 @@ class Polling:
 
     def may_deliver(self, now: float) -> bool:
         """The lease guards what the group assigned; what the user did is the user's."""
-        return now < self._mailbox.lease_until or self._by_hand.active
+        return now < self._mailbox.lease_until or self._ownership.by_hand_alone
 
     def disturb(self, *, for_good: bool = False) -> None:
         """There is something to do: the next poll must not take its short way."""

@@ -142,6 +142,7 @@ class Member:
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
         self.mailbox = Mailbox()
+        self.mailbox.lease_until = float("inf")
         self.interrupted = 0
         self.got: list[Message] = []
         self.fetched_when_told: list[Partitions] = []
@@ -154,14 +155,12 @@ class Member:
             left=lambda _: None,
             news=lambda: False,
             pending=False,
-            active=True,
         )
         self.ownership = Ownership(bench.fetcher, idle, TurnLock())
         backend: Any = SimpleNamespace(mailbox=self.mailbox, step_done=self.told)
         self.polling = Polling(
             mailbox=self.mailbox,
             ownership=self.ownership,
-            by_hand=idle,
             commits=idle,
             handover=Handover(
                 backend=backend, ownership=self.ownership, commits=idle, metrics=idle

@@ -551,6 +551,26 @@ def test_unsubscribing_inside_on_revoke_lets_go_of_what_was_assigned_by_hand(
         shared(topic, 2, member)
 
 
+def test_beside_what_was_assigned_by_hand_the_groups_partitions_keep_their_lease(
+    embedded: EmbeddedKafka,
+) -> None:
+    topic, other = unique("t"), unique("t")
+    for name in (topic, other):
+        embedded.create_topic(name)
+    member = Member(embedded, unique("g"), topic)
+    with members(member):
+        shared(topic, 1, member)
+        consumer = member.consumer
+        consumer.unsubscribe()
+        consumer.incremental_assign([at(other, 0, 0)])
+        lease = consumer._mailbox.lease_until
+        assert not consumer._polling.may_deliver(lease + 1), "another may own it by then"
+        until(lambda: member.count("revoked") == 1, member)
+        assert consumer._polling.may_deliver(lease + 1)
+        publish(embedded, other, 1, 0)
+        read(member, 1)
+
+
 # --- other ways to read ----------------------------------------------------------------------
 
 
