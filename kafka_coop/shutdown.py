@@ -40,6 +40,7 @@ class Shutdown:
 
     Raises:
         ValueError: On entering, in a thread other than the main one: Python's signals are its.
+        OSError: On entering: one of them can't be caught (SIGKILL). Nothing is changed then.
     """
 
     def __init__(self, signals: tuple[signal.Signals, ...] = _SIGNALS) -> None:
@@ -51,8 +52,12 @@ class Shutdown:
         return self.signal is not None
 
     def __enter__(self) -> Self:
-        for one in self._signals:
-            self._before[one] = signal.signal(one, self._note)
+        try:
+            for one in self._signals:
+                self._before[one] = signal.signal(one, self._note)
+        except BaseException:  # one that can't be caught: no __exit__ comes
+            self._restore()
+            raise
         return self
 
     def __exit__(
@@ -81,5 +86,6 @@ class Shutdown:
 
     def _restore(self) -> None:
         for one, handler in self._before.items():
-            signal.signal(one, handler)
+            # None: it was not installed from Python, which can't put it back.
+            signal.signal(one, signal.SIG_DFL if handler is None else handler)
         self._before.clear()
