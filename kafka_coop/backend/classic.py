@@ -234,6 +234,7 @@ class ClassicBackend:
                 tell=self._handle,
                 owns=self._member.owns,
                 giving_up=lambda: self._member.giving_up,
+                going=lambda: self._member.going,
                 found=self.mailbox.put,
                 wake=self._standing.changed,
             )

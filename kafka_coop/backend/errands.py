@@ -85,6 +85,7 @@ class Surroundings:
         tell: Gives the member an event.
         owns: Whether a commit of a partition is this member's to make.
         giving_up: Whether the user's thread is giving partitions up, and the group may wait.
+        going: Whether the group is being left, with nothing to give up any more.
         found: Takes starting positions as they are found.
         wake: Has every errand that waits for a change look again.
     """
@@ -96,6 +97,7 @@ class Surroundings:
     tell: Callable[[Event], None]
     owns: Callable[[TopicPartition], bool]
     giving_up: Callable[[], bool]
+    going: Callable[[], bool]
     found: Callable[[StartsFound], None]
     wake: Callable[[], None]
 
@@ -118,10 +120,13 @@ class Errands:
         would rewind the group.
         """
         commit = Commit(offsets=dict(offsets))
-        # Now: by the time a coordinator is found, they may be ours again, and rewound.
-        commit.drop_foreign(is_ours=self._at.owns)
         self._line.append(commit)
         try:
+            # Assigned by hand since: the user's to commit once nobody's membership stands for it.
+            while self._at.going():
+                yield Changed(_COORDINATOR_PATIENCE)
+            # Now: by the time a coordinator is found, they may be ours again, and rewound.
+            commit.drop_foreign(is_ours=self._at.owns)
             while self._line[0] is not commit:
                 yield Changed(_NO_HURRY)
             while commit.offsets:

@@ -114,6 +114,11 @@ class Member(Joining, Leaving):
         """Whether the user's thread is giving partitions up, and others may wait for it."""
         return self.state in _GIVING_UP
 
+    @property
+    def going(self) -> bool:
+        """Whether all is given up, and only LeaveGroup's end is waited for."""
+        return self.state is State.LEAVING and self._blocking is None and not self._closing
+
     def owns(self, partition: TopicPartition) -> bool:
         """Whether a commit of this partition is ours to make.
 

@@ -56,6 +56,7 @@ class Errands:
                 tell=process.handle,
                 owns=process.member.owns,
                 giving_up=lambda: process.member.giving_up,
+                going=lambda: process.member.going,
                 found=process.put,
                 wake=self.standing_changed,
             )

@@ -14,8 +14,8 @@ from kafka_coop.errors import ConnectionFailedError
 from kafka_coop.membership.events import CoordinatorLost, Event
 from kafka_coop.membership.settings import MemberSettings
 from kafka_coop.protocol.error_codes import ErrorCode
-from kafka_coop.protocol.messages import Node, OffsetAndMetadata, OffsetsCommitted
-from kafka_coop.types import Generation, GroupMetadata, MemberId, TopicPartition
+from kafka_coop.protocol.messages import Node, OffsetAndMetadata, OffsetCommit, OffsetsCommitted
+from kafka_coop.types import NO_GENERATION, Generation, GroupMetadata, MemberId, TopicPartition
 
 THERE = TopicPartition("t", 0)
 
@@ -36,6 +36,8 @@ def errands(
     *,
     standing: Stable | None = None,
     tell: Callable[[Event], None] = lambda _: None,
+    owns: Callable[[TopicPartition], bool] = lambda _: True,
+    going: Callable[[], bool] = lambda: False,
 ) -> Errands:
     return Errands(
         Surroundings(
@@ -44,8 +46,9 @@ def errands(
             reset=OffsetReset.EARLIEST,
             read_committed=True,
             tell=tell,
-            owns=lambda _: True,
+            owns=owns,
             giving_up=lambda: False,
+            going=going,
             found=lambda _: None,
             wake=lambda: None,
         )
@@ -96,4 +99,27 @@ def test_a_commit_that_fails_late_does_not_have_the_coordinator_s_heir_forgotten
     again = errand.send(None)
     assert isinstance(again, Ask)
     assert again.requests[0][0] == standing.coordinator
+    finish(errand)
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["left", "subscribed anew"])
+def test_a_commit_made_while_the_group_is_being_left_waits_for_the_end_of_it(anew: bool) -> None:
+    """Until then topics count as the group's: what was assigned by hand failed at once."""
+    left = False
+    standing = Stable()
+    errand = errands(
+        ONE, standing=standing, owns=lambda _: left and not anew, going=lambda: not left
+    ).commit({THERE: OffsetAndMetadata(offset=1)})
+    assert isinstance(next(errand), Changed)
+    left, standing.identity = True, GroupMetadata(group_id="g")
+    if anew:
+        with pytest.raises(StopIteration) as ended:
+            errand.send(None)
+        assert ended.value.value == {THERE: ErrorCode.illegal_generation}
+        return
+    asked = errand.send(None)
+    assert isinstance(asked, Ask)
+    ((_, request),) = asked.requests
+    assert isinstance(request, OffsetCommit)
+    assert (request.generation, request.member_id) == (NO_GENERATION, "")
     finish(errand)

@@ -21,7 +21,14 @@ from kafka_coop.membership.states import State
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.marks import AssignmentMarks, SubscriptionMarks, split_marks
 from kafka_coop.protocol.messages import Node
-from kafka_coop.types import NO_GENERATION, Generation, GroupMetadata, MemberId, Partitions
+from kafka_coop.types import (
+    NO_GENERATION,
+    Generation,
+    GroupMetadata,
+    MemberId,
+    Partitions,
+    TopicPartition,
+)
 
 NOTHING = Partitions()
 T01 = partitions("t", 0, 1)
@@ -421,6 +428,19 @@ def test_unsubscribe_revokes_without_a_commit_and_can_subscribe_again() -> None:
     box.tick()
     assert box.stands(State.JOINING)
     assert box.subscription().topics == ("u",)
+
+
+def test_who_unsubscribes_is_going_from_the_last_on_revoke_to_the_answer() -> None:
+    """What is committed then is committed once it is out: by hand, if at all."""
+    box = stable()
+    assert not box.member.going
+    box.handle(ev.Unsubscribe())
+    assert not box.member.going, "on_revoke may commit"
+    box.do_steps()
+    assert box.member.going
+    box.answer_leave()
+    assert not box.member.going
+    assert box.member.owns(TopicPartition("t", 0))
 
 
 def test_a_static_member_leaves_without_a_word() -> None:
