@@ -202,6 +202,39 @@ def test_the_embedded_broker_is_a_fixture_too(tmp_path: Path) -> None:
     assert "2 passed" in run_pytest(tmp_path, test)
 
 
+@pytest.mark.parametrize(
+    ("fixture", "options"), [("embedded_kafka", ()), ("kafka_cluster", ("--kafka=embedded",))]
+)
+def test_without_a_mock_cluster_tests_are_skipped_and_fail_in_ci(
+    tmp_path: Path, fixture: str, options: tuple[str, ...]
+) -> None:
+    test = f"""
+        import pytest
+        from kafka_coop.testing import librdkafka
+
+        @pytest.fixture(scope="session", autouse=True)
+        def _nothing_found():
+            def refuse():
+                raise librdkafka.MockClusterUnavailableError("no mock here")
+            librdkafka.load = refuse
+
+        def test_it({fixture}):
+            pass
+    """
+    said = run_pytest(tmp_path, test, *options)
+    assert "1 skipped" in said, said
+    assert "no mock here" in said
+    assert "1 error" in run_pytest(tmp_path, test, *options, CI="1")
+
+
+@pytest.mark.parametrize(("kind", "version"), [("embedded", "3.9.1"), ("local", "4")])
+def test_a_release_that_is_none_is_refused(tmp_path: Path, kind: str, version: str) -> None:
+    said = run_pytest(
+        tmp_path, "def test_it(): pass", f"--kafka={kind}", f"--kafka-version={version}"
+    )
+    assert "ERROR: --kafka-version" in said, said
+
+
 def test_the_plugin_costs_nothing_until_it_is_used() -> None:
     script = """import sys, kafka_coop.testing.pytest_plugin
 heavy = {"confluent_kafka", "numpy", "ctypes", "kafka_coop.testing.embedded"} & set(sys.modules)
