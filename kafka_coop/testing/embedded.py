@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import threading
 import time
 import weakref
@@ -84,6 +85,11 @@ _SETTLING: Final = 0.001
 
 _DEFAULT: Final = -1
 """A broker's own number of partitions or replicas (KIP-464)."""
+
+_LEGAL: Final = re.compile("[a-zA-Z0-9._-]{1,249}")
+"""Names of topics."""
+
+_INVALID_TOPIC: Final = 17
 
 _PRODUCER: Final = 0
 _CONF_OK: Final = 0
@@ -198,13 +204,14 @@ class EmbeddedKafka(Closeable):
             replication_factor: Likewise.
 
         Raises:
-            EmbeddedKafkaError: It exists already, or there are fewer brokers than replicas.
+            EmbeddedKafkaError: It exists already, no topic can have that name, or there are fewer
+                brokers than replicas.
             ValueError: There would be no partition, or no replica.
         """
         # librdkafka takes any number: less than none ends the process, by an assertion in C.
         partitions = _count("partitions", partitions)
         replication_factor = _count("replication_factor", replication_factor)
-        self._checked("rd_kafka_mock_topic_create", name.encode(), partitions, replication_factor)
+        self._checked("rd_kafka_mock_topic_create", _topic(name), partitions, replication_factor)
 
     def delete_topic(self, name: str) -> None:
         """Deletes a topic with its records and committed offsets.
@@ -214,7 +221,7 @@ class EmbeddedKafka(Closeable):
         Raises:
             EmbeddedKafkaError: There is no such topic.
         """
-        self._checked("rd_kafka_mock_topic_delete", name.encode())
+        self._checked("rd_kafka_mock_topic_delete", _topic(name))
 
     def delete_records(self, topic: str, partition: int, *, before: int) -> None:
         """Moves a partition's log start to an offset, as retention does.
@@ -224,7 +231,7 @@ class EmbeddedKafka(Closeable):
         Raises:
             EmbeddedKafkaError: No such partition, or the offset lies past its end.
         """
-        self._checked("rd_kafka_mock_partition_delete_records", topic.encode(), partition, before)
+        self._checked("rd_kafka_mock_partition_delete_records", _topic(topic), partition, before)
 
     def set_leader(self, topic: str, partition: int, broker: int | None) -> None:
         """Makes a broker the partition's leader; None leaves it without one.
@@ -234,14 +241,14 @@ class EmbeddedKafka(Closeable):
         """
         self._checked(
             "rd_kafka_mock_partition_set_leader",
-            topic.encode(),
+            _topic(topic),
             partition,
             -1 if broker is None else broker,
         )
 
     def set_topic_error(self, topic: str, error: int) -> None:
         """Answers Metadata requests for a topic with this error until it is set to 0."""
-        self._call("rd_kafka_mock_topic_set_error", topic.encode(), error)
+        self._call("rd_kafka_mock_topic_set_error", _topic(topic), error)
 
     # Failures
 
@@ -436,6 +443,13 @@ def _tracked(library: ctypes.CDLL, request: int | None) -> TrackedRequest:
         api=next((name for name, number in API_KEYS.items() if number == key), None),
         at=timedelta(microseconds=library.rd_kafka_mock_request_timestamp(request)),
     )
+
+
+def _topic(name: str) -> bytes:
+    """What Kafka takes as a name: librdkafka takes any, up to its first NUL."""
+    if not _LEGAL.fullmatch(name) or name in (".", ".."):
+        raise EmbeddedKafkaError(f"no topic can be named {name!r}", _INVALID_TOPIC)
+    return name.encode()
 
 
 def _count(name: str, number: int) -> int:

@@ -130,6 +130,16 @@ class TestTopics:
             cluster.create_topic("once", partitions=9)
         assert refused.value.code == TOPIC_ALREADY_EXISTS
 
+    @pytest.mark.parametrize("name", ["", ".", "a b", "a\0b", "t" * 250])
+    def test_a_name_that_no_broker_takes_is_refused(
+        self, cluster: EmbeddedKafka, name: str
+    ) -> None:
+        for call in (cluster.create_topic, cluster.delete_topic):
+            with pytest.raises(EmbeddedKafkaError, match="named") as refused:
+                call(name)
+            assert refused.value.code == KafkaError.TOPIC_EXCEPTION
+        assert not {name, "a"} & set(client(cluster).list_topics(timeout=10).topics)
+
     @pytest.mark.parametrize("count", [0, -2])
     @pytest.mark.parametrize("of", ["partitions", "replication_factor"])
     def test_what_would_end_the_process_is_refused(
