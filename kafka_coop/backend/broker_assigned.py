@@ -272,7 +272,12 @@ class BrokerAssignedBackend:
         """See `Backend.committed`."""
         return self._submit(lambda: self._committed(partitions, timeout))
 
-    def find_starts(self, partitions: Partitions, generation: Generation) -> None:
+    def find_starts(
+        self,
+        partitions: Partitions,
+        generation: Generation,
+        still_wanted: Callable[[Partitions], Partitions],  # noqa: ARG002  # librdkafka looks
+    ) -> None:
         """See `Backend.find_starts`."""
         self.mailbox.put(
             StartsFound(generation=generation, committed=dict.fromkeys(partitions, _STORED))

@@ -174,12 +174,17 @@ class ClassicBackend:
             lambda errands: self._run_errand(errands.committed(partitions), timeout)
         )
 
-    def find_starts(self, partitions: Partitions, generation: Generation) -> None:
+    def find_starts(
+        self,
+        partitions: Partitions,
+        generation: Generation,
+        still_wanted: Callable[[Partitions], Partitions],
+    ) -> None:
         """See `Backend.find_starts`."""
         self._submit(
             lambda errands: self._run_errand(
                 errands.find_starts(
-                    partitions, generation, still_wanted=lambda p: p, must_exist=True
+                    partitions, generation, still_wanted=still_wanted, must_exist=True
                 )
             )
         )

@@ -254,6 +254,10 @@ class Errands:
             self._report(search, generation)
         attempt = 0
         while not search.complete:
+            while search.unfetched and self._at.standing.coordinator is None:
+                self._at.tell(CoordinatorWanted())
+                yield Changed(_COORDINATOR_PATIENCE)
+                search.keep(still_wanted)
             if search.unfetched:
                 answer = yield from self._fetch_offsets(search.unfetched)
                 if answer is not None:

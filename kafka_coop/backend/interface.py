@@ -84,10 +84,16 @@ class Backend(Protocol):
         The future raises `RequestFailedError` when there was no answer in time.
         """
 
-    def find_starts(self, partitions: Partitions, generation: Generation) -> None:
+    def find_starts(
+        self,
+        partitions: Partitions,
+        generation: Generation,
+        still_wanted: Callable[[Partitions], Partitions],
+    ) -> None:
         """Finds where to start partitions assigned by hand.
 
         The mailbox gets `StartsFound` with this ``generation``, which the caller makes up.
+        ``still_wanted``, which any thread may call, says which are worth asking for again.
         """
 
     def metadata(self) -> GroupMetadata:

@@ -7,6 +7,7 @@ for one manual assignment is never taken for another's, nor for the group's.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import confluent_kafka
@@ -58,7 +59,8 @@ class ByHand:
         chosen = chosen_starts(partitions)
         self._ownership.override_starts(chosen)
         if rest := wanted - Partitions.of(chosen):
-            self._backend.find_starts(rest, generation)
+            awaited = partial(self._ownership.awaited, generation)
+            self._backend.find_starts(rest, generation, awaited)
 
     def remove(self, partitions: list[Any]) -> None:
         """Stops fetching these."""

@@ -154,6 +154,14 @@ class Ownership:
         """Whether every owned partition is being fetched, or the user was told why not."""
         return self._awaiting.items() <= self._refused.items()
 
+    def awaited(self, generation: Generation, some: Partitions) -> Partitions:
+        """Those of which a start that is good for this generation is still to come.
+
+        Without the lock: it is the membership's thread that asks.
+        """
+        awaiting = self._awaiting
+        return Partitions.of(p for p in some if awaiting.get(p) == generation)
+
     def seek(self, of: TopicPartition, to: OffsetAndMetadata) -> None:
         """Goes on from there, or starts there, where fetching has not begun."""
         with self.lock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -19,6 +20,7 @@ from integration_support import (
     Cluster,
     Member,
     at,
+    classic,
     code,
     in_background,
     members,
@@ -569,6 +571,39 @@ def test_beside_what_was_assigned_by_hand_the_groups_partitions_keep_their_lease
         assert consumer._polling.may_deliver(lease + 1)
         publish(embedded, other, 1, 0)
         read(member, 1)
+
+
+def test_what_is_not_assigned_by_hand_any_more_is_not_looked_up_any_more(
+    embedded: EmbeddedKafka,
+) -> None:
+    """Each assign() of an outage went on looking, without end where a partition has no leader."""
+    topic = unique("t")
+    embedded.create_topic(topic)
+    embedded.set_leader(topic, 0, None)
+    member = Member(embedded, unique("g"), retry_backoff_max_ms=20)
+    tasks: list[int] = []
+
+    def look() -> None:
+        names = [repr(task.get_coro()) for task in asyncio.all_tasks()]
+        tasks.append(sum("_run_errand" in name for name in names))
+
+    def looking() -> int:
+        classic(member)._call(look)
+        until(lambda: bool(tasks), member)
+        return tasks.pop()
+
+    with members(member):
+        for _ in range(10):
+            member.consumer.assign([TopicPartition(topic, 0)])
+        until(lambda: looking() == 1, member, within=10)
+        member.consumer.unassign()
+        until(lambda: looking() == 0, member, within=10)
+        embedded.broker_down(1)
+        for _ in range(10):
+            member.consumer.assign([TopicPartition(topic, 0)])
+        until(lambda: classic(member)._standing.coordinator is None, member, within=10)
+        member.consumer.unassign()
+        until(lambda: looking() == 0, member, within=10)
 
 
 # --- other ways to read ----------------------------------------------------------------------
