@@ -623,12 +623,16 @@ class CoopConsumer(Closeable):
                 leaving.hand_over(self._draining)
             leaving.leave(commit_first=self._by_hand.active and self._config.auto_commit)
         finally:
-            self._unusable = CLOSED
-            with contextlib.ExitStack() as end:  # all of it, whatever a callback raises in there
-                end.callback(forks.forget, self)
-                end.callback(self._metrics.close)
-                end.callback(self._end_fetching)
-                end.callback(self._backend.stop, PATIENCE)
+            if self._unusable is None:  # else a callback has forked: it is the parent's to end
+                self._end()
+
+    def _end(self) -> None:
+        self._unusable = CLOSED
+        with contextlib.ExitStack() as end:  # all of it, whatever a callback raises in there
+            end.callback(forks.forget, self)
+            end.callback(self._metrics.close)
+            end.callback(self._end_fetching)
+            end.callback(self._backend.stop, PATIENCE)
 
     def _end_fetching(self) -> None:
         with self._lock:

@@ -34,6 +34,7 @@ def _disable_in_child() -> None:
     for consumer in list(_consumers):
         _kept_in_child.append(consumer)
         consumer._unusable = _TEXT  # noqa: SLF001  # the one who may
+        consumer._handover.unusable = _TEXT  # noqa: SLF001  # the same
         consumer._polling.disturb(for_good=True)  # noqa: SLF001  # the same
 
 

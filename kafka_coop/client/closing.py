@@ -111,6 +111,7 @@ class Closing:
         self._attempt(self._backend.begin_close)
         deadline = time.monotonic() + PATIENCE.total_seconds()
         while not self._mailbox.left or self._mailbox.items:
+            self._handover.require_usable()
             if self._mailbox.items:
                 self._attempt(self._handover.attend)
                 deadline = time.monotonic() + PATIENCE.total_seconds()

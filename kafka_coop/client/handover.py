@@ -50,6 +50,7 @@ class Handover:
     Attributes:
         callbacks: What the user is told with; None before the first `subscribe`.
         calling: Which callback is running: assigned, revoked, lost; None outside of them.
+        unusable: Why this process may not go on: a callback has forked, and this is the child.
         told: The failure of the membership itself, no callback's, that `attend` has raised.
     """
 
@@ -63,6 +64,7 @@ class Handover:
     ) -> None:
         self.callbacks: Callbacks | None = None
         self.calling: str | None = None
+        self.unusable: str | None = None
         self.told: BaseException | None = None
         self._backend = backend
         self._ownership = ownership
@@ -112,8 +114,14 @@ class Handover:
         at = self._under_way
         while at.next < len(step.actions):
             self._do_next(at)
+            self.require_usable()
         self._backend.step_done(StepDone(step_id=step.step_id, **at.spent))
         return at.first
+
+    def require_usable(self) -> None:
+        """Raises RuntimeError in a child that was forked inside a callback."""
+        if self.unusable is not None:
+            raise RuntimeError(self.unusable)
 
     def _do_next(self, at: _UnderWay) -> None:
         action = at.step.actions[at.next]
@@ -135,7 +143,8 @@ class Handover:
                 try:
                     self._call("revoked", partitions)
                 finally:
-                    self._commits.wait_for(partitions)
+                    if self.unusable is None:
+                        self._commits.wait_for(partitions)
             case CallLost(partitions=partitions):
                 self._call("lost", partitions)
             case CommitPositions(partitions=partitions):
@@ -158,7 +167,8 @@ class Handover:
             self._call("assigned", added)
         finally:
             self._ownership.starts_may_change = False
-            self._ownership.begin_fetching()
+            if self.unusable is None:
+                self._ownership.begin_fetching()
 
     def _call(self, kind: str, partitions: Partitions) -> None:
         if self.callbacks is None:

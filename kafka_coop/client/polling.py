@@ -189,6 +189,7 @@ class Polling:
                 self._attend(now, deadline)
             elif self._mailbox.items:
                 return  # processed before the next call, which may take partitions away
+            self._handover.require_usable()
             if ownership.errors:
                 got.append(ownership.errors.popleft())
                 return
@@ -200,6 +201,7 @@ class Polling:
             with ownership.lock:
                 self._fetcher.hold(not self.may_deliver(clock.now()))
                 got += take(n - len(got), wait)
+            self._handover.require_usable()
             if got and not self.may_deliver(clock.now()):
                 # Stopped or starved in the wait: what came in the end is not ours any more.
                 self.put_back(got)

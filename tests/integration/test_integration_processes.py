@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition
 from integration_support import (
     PATIENCE,
     Cluster,
+    Kind,
     Member,
     members,
     publish,
@@ -28,6 +30,7 @@ from integration_support import (
     until,
 )
 
+from kafka_coop import CoopConsumer
 from kafka_coop.testing import EmbeddedKafka
 
 _CHILD = Path(__file__).with_name("integration_child.py")
@@ -322,6 +325,49 @@ def test_a_fork_makes_the_childs_copy_unusable(embedded: EmbeddedKafka, dropped:
         publish(embedded, topic, 1, 0, 1)
         until(lambda: len(member.records) == 2, member)  # the parent's goes on
         assert not member.calls("lost")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+@pytest.mark.parametrize("inside", ["assigned", "revoked"])
+def test_the_call_inside_which_a_fork_happens_goes_on_in_the_parent_alone(
+    embedded: EmbeddedKafka, inside: Kind
+) -> None:
+    topic = unique("t")
+    embedded.create_topic(topic)
+    publish(embedded, topic, 3, 0)
+    children: list[int] = []
+    listening, speaking = os.pipe()
+
+    def fork(_: CoopConsumer, __: list[TopicPartition]) -> None:
+        gc.collect()  # as above
+        children.append(os.fork())
+
+    member = Member(embedded, unique("g"), topic)
+    member.hooks[inside] = fork
+    with members(member):
+        if inside == "revoked":
+            shared(topic, 1, member)
+        while not children:
+            said = "nothing"
+            try:
+                call = member.consumer.close if inside == "revoked" else member.step
+                call()
+            except RuntimeError as error:
+                said = f"RuntimeError {error}"
+            finally:
+                if children == [0]:  # never returns: the child must not run the parent's tests
+                    os.write(speaking, said.encode())
+                    os._exit(0)
+        os.close(speaking)
+        with os.fdopen(listening) as answer:
+            killer = threading.Timer(20, os.kill, (children[0], signal.SIGKILL))
+            killer.start()
+            said = answer.read()
+            _, status = os.waitpid(children[0], 0)
+            killer.cancel()
+        assert os.waitstatus_to_exitcode(status) == 0  # -9: it hung
+        assert said.startswith("RuntimeError this consumer was made before a fork"), said
 
 
 def _in_the_child(member: Member, speaking: int, *, dropped: bool) -> None:
