@@ -26,7 +26,7 @@ import re
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Literal, TypeAlias, get_args
@@ -193,7 +193,14 @@ class EmbeddedKafka(Closeable):
 
     # Topics
 
-    def create_topic(self, name: str, *, partitions: int = 1, replication_factor: int = 1) -> None:
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replication_factor: int = 1,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
         """Creates a topic. It exists when the call returns.
 
         Unknown topics are also created by clients that ask for them, with four partitions.
@@ -202,12 +209,15 @@ class EmbeddedKafka(Closeable):
             name: Its name.
             partitions: How many; -1 is a broker's default, here one.
             replication_factor: Likewise.
+            config: Topic settings, as the other clusters take them; the mock has none.
 
         Raises:
-            EmbeddedKafkaError: It exists already, no topic can have that name, or there are fewer
-                brokers than replicas.
+            EmbeddedKafkaError: It exists already, no topic can have that name, there are fewer
+                brokers than replicas, or settings are asked for.
             ValueError: There would be no partition, or no replica.
         """
+        if config:
+            raise EmbeddedKafkaError(f"the embedded broker has no topic settings: {dict(config)}")
         # librdkafka takes any number: less than none ends the process, by an assertion in C.
         partitions = _count("partitions", partitions)
         replication_factor = _count("replication_factor", replication_factor)

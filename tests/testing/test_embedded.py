@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from datetime import timedelta
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -140,13 +141,19 @@ class TestTopics:
             assert refused.value.code == KafkaError.TOPIC_EXCEPTION
         assert not {name, "a"} & set(client(cluster).list_topics(timeout=10).topics)
 
+    def test_topic_settings_are_not_taken_silently(self, cluster: EmbeddedKafka) -> None:
+        cluster.create_topic("plain", config={})
+        with pytest.raises(EmbeddedKafkaError, match="no topic settings"):
+            cluster.create_topic("compacted", config={"cleanup.policy": "compact"})
+
     @pytest.mark.parametrize("count", [0, -2])
     @pytest.mark.parametrize("of", ["partitions", "replication_factor"])
     def test_what_would_end_the_process_is_refused(
         self, cluster: EmbeddedKafka, of: str, count: int
     ) -> None:
+        counts: dict[str, Any] = {of: count}
         with pytest.raises(ValueError, match=f"{of} is {count}"):
-            cluster.create_topic("of-nothing", **{of: count})
+            cluster.create_topic("of-nothing", **counts)
 
     def test_a_brokers_defaults_may_be_asked_for(self, cluster: EmbeddedKafka) -> None:
         cluster.create_topic("by-default", partitions=-1, replication_factor=-1)
