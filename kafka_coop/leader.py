@@ -361,8 +361,9 @@ def _encode(
     user_data = [granted.data_for(member) for member in members]
     if strategy.name not in _UNMARKED:
         said = list(zip(user_data, peers.tolist(), strict=True))
-        # Sarama's members send back what they get whatever the strategy, in place of their own.
-        silent = for_peers == AssignmentMarks()
+        # Sarama's members, all of them eager, send back what they get, in place of their own.
+        eager = RebalanceProtocol.COOPERATIVE not in strategy.supported_protocols
+        silent = eager and for_peers == AssignmentMarks()
         marked = {
             (data, peer): data
             if peer and silent
