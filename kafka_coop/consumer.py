@@ -621,7 +621,7 @@ class CoopConsumer(Closeable):
                 with self._lock:
                     self._fetcher.hold(True)  # noqa: FBT003  # its only argument
                 leaving.hand_over(self._draining)
-            leaving.leave(commit_first=self._by_hand.active and self._config.auto_commit)
+            leaving.leave(commit_first=self._by_hand.active)
         finally:
             if self._unusable is None:  # else a callback has forked: it is the parent's to end
                 self._end()

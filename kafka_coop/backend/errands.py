@@ -255,8 +255,7 @@ class Errands:
         attempt = 0
         while not search.complete:
             while search.unfetched and self._at.standing.coordinator is None:
-                self._at.tell(CoordinatorWanted())
-                yield Changed(_COORDINATOR_PATIENCE)
+                yield self._want_coordinator()
                 search.keep(still_wanted)
             if search.unfetched:
                 answer = yield from self._fetch_offsets(search.unfetched)
@@ -305,9 +304,12 @@ class Errands:
 
     def _coordinator(self) -> Errand[Node]:
         while (node := self._at.standing.coordinator) is None:
-            self._at.tell(CoordinatorWanted())
-            yield Changed(_COORDINATOR_PATIENCE)
+            yield self._want_coordinator()
         return node
+
+    def _want_coordinator(self) -> Changed:
+        self._at.tell(CoordinatorWanted())
+        return Changed(_COORDINATOR_PATIENCE)
 
     def _lost(self, node: Node) -> None:
         """It may have been given up, and another found, before our request to it failed."""

@@ -81,9 +81,8 @@ class Mailbox:
         """Membership thread: takes a step back. False: it was begun already."""
         with self._lock:
             for item in self.items:
-                if item is self._begun:
-                    continue
-                if isinstance(item, Step) and item.step_id == step_id:
+                its = isinstance(item, Step) and item.step_id == step_id
+                if its and item is not self._begun:
                     self.items.remove(item)
                     return True
             return False

@@ -26,18 +26,18 @@ _UNSET = (OFFSET_INVALID, confluent_kafka.OFFSET_STORED)
 
 
 class ByHand:
-    """The manual assignment of one consumer.
-
-    Attributes:
-        active: Something is assigned by hand.
-    """
+    """The manual assignment of one consumer."""
 
     def __init__(self, ownership: Ownership, backend: Backend, commits: Commits) -> None:
-        self.active = False
         self._commits = commits
         self._ownership = ownership
         self._backend = backend
         self._serial = -1
+
+    @property
+    def active(self) -> bool:
+        """Whether something is assigned by hand."""
+        return bool(self._ownership.taken_by_hand)
 
     def assign(self, partitions: list[Any]) -> None:
         """Fetches exactly these."""
@@ -53,7 +53,6 @@ class ByHand:
         if twice := wanted & self._ownership.owned:
             raise coop_exception(LOCAL_CONFLICT, f"already assigned: {list(twice)}")
         self._serial -= 1
-        self.active = bool(wanted | self._ownership.taken_by_hand)
         generation = Generation(self._serial)
         self._ownership.own(wanted, generation, by_hand=True)
         chosen = chosen_starts(partitions)
@@ -80,7 +79,6 @@ class ByHand:
     def _release(self, partitions: Partitions) -> None:
         self._commits.commit_let_go(partitions & self._ownership.taken_by_hand)
         self._ownership.release(partitions)
-        self.active = bool(self._ownership.taken_by_hand)
 
 
 def chosen_starts(partitions: Iterable[Any]) -> dict[TopicPartition, OffsetAndMetadata]:

@@ -100,7 +100,7 @@ class Closing:
     def leave(self, *, commit_first: bool) -> None:
         """Gives everything up, in order, and leaves.
 
-        ``commit_first`` commits what was assigned by hand, of which no step will tell.
+        ``commit_first`` auto-commits what was assigned by hand, of which no step will tell.
 
         Raises:
             Exception: The first that a callback raised, once all is done.

@@ -196,11 +196,6 @@ class Commits:
             news = self._news(self._ownership.owned)
             self._auto = self._begin(news) if news else None
 
-    def commit_owned(self) -> None:
-        """Commits all there is to commit, in the background."""
-        if news := self._news(self._ownership.owned):
-            self._begin(news)
-
     def commit_let_go(self, partitions: Partitions) -> None:
         """Auto-commits what the user lets go of by hand, in the background, as librdkafka does.
 
@@ -208,6 +203,10 @@ class Commits:
         """
         if self._config.auto_commit and (news := self._news(partitions)):
             self._begin(news)
+
+    def commit_owned(self) -> None:
+        """The same for all that is owned."""
+        self.commit_let_go(self._ownership.owned)
 
     def settle(self, *, for_good: bool = False) -> None:
         """Reports the commits that have ended, in the order they were asked for.

@@ -71,9 +71,8 @@ class Ownership:
             self.owned |= partitions
             if by_hand:
                 self._by_hand |= partitions
-            self.by_hand_alone = bool(self.owned) and self.owned == self._by_hand
             self._awaiting.update(dict.fromkeys(partitions, generation))
-            self._metrics.assignment(self.owned, clock.now())
+            self._note_change()
 
     def release(self, partitions: Partitions) -> None:
         """Ownership ends: nothing of these is delivered after, whatever was fetched.
@@ -84,7 +83,6 @@ class Ownership:
         with self.lock:
             self.owned -= partitions
             self._by_hand -= partitions
-            self.by_hand_alone = bool(self.owned) and self.owned == self._by_hand
             self._pausing -= partitions
             self._beginning -= partitions
             self._fetcher.remove(self._fetcher.assignment() - self.owned)
@@ -96,7 +94,12 @@ class Ownership:
             kept = [m for m in self.errors if partition_of(m) not in partitions]
             self.errors = deque(kept)
             self._drop_gathered(partitions)
-            self._metrics.assignment(self.owned, clock.now())
+            self._note_change()
+
+    def _note_change(self) -> None:
+        """Once for each change: every poll asks for the one, every scrape for the other."""
+        self.by_hand_alone = bool(self.owned) and self.owned == self._by_hand
+        self._metrics.assignment(self.owned, clock.now())
 
     def _drop_gathered(self, partitions: Partitions) -> None:
         self.gathered[:] = [m for m in self.gathered if partition_of(m) not in partitions]

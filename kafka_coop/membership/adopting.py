@@ -209,11 +209,10 @@ class Adopting(MemberCore):
     def _preparation(self) -> GivingUp:
         if self.generation == NO_GENERATION:
             return GivingUp()
-        unwanted = (t for t in self.owned.topics() if not self._interest_covers(t))
         return prepare(
             protocol=self.protocol,
             owned=self.owned,
-            unsubscribed=self.owned.only(unwanted),
+            unsubscribed=self._not_covered(),
             vanished=self._watch.vanished(self.owned, since=self._gained_at),
             auto_commit=self.settings.auto_commit,
         )

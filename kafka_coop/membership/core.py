@@ -366,3 +366,7 @@ class MemberCore:
 
     def _interest_covers(self, topic: str) -> bool:
         return topic in self._interest.topics or topic in self._interest.matched
+
+    def _not_covered(self) -> Partitions:
+        """What is owned of topics that are not wanted any more."""
+        return self.owned.only(t for t in self.owned.topics() if not self._interest_covers(t))

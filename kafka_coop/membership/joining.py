@@ -321,7 +321,7 @@ class Joining(Adopting):
             return renewed + self._give_up_round(failure_of_exception(error), now)
         unwanted = [t for t in assignment.partitions.topics() if not self._interest.wants(t)]
         if unwanted:
-            if not all(map(self._interest_covers, self.owned.topics())):
+            if self._not_covered():
                 self._prepared = False  # what is not wanted any more goes before the next join
             why = f"assigned topics that are not subscribed to: {', '.join(unwanted[:5])}"
             return renewed + self._retry_round(why, now, force=True)

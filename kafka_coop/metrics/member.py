@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
@@ -36,6 +36,14 @@ _Metric = TypeVar("_Metric", bound=MetricWrapperBase)
 
 Clock = Callable[[], float]
 SnapshotProvider = Callable[[], MemberSnapshot]
+
+
+class _Led(NamedTuple):
+    """What a leader planned, when (by the monotonic clock), and for which generation."""
+
+    plan: PlanFigures
+    at: float
+    generation: Generation
 
 
 class MemberMetrics:
@@ -75,7 +83,7 @@ class MemberMetrics:
         self._last_rebalance: float | None = None
         self._last_heartbeat: float | None = None
         self._rounds = 0
-        self._plan: tuple[PlanFigures, float, Generation] | None = None
+        self._led: _Led | None = None
         self.librdkafka = LibrdkafkaStatistics()
         self._lock = threading.Lock()
         self._series: list[tuple[MetricWrapperBase, tuple[str, ...]]] = []
@@ -171,18 +179,18 @@ class MemberMetrics:
 
     def _note_plan(self, record: RebalanceRecord) -> None:
         """Counts what this member planned as the leader; as a follower it knows of no plan."""
-        before, self._plan = self._plan, None
+        before, self._led = self._led, None
         if record.plan is None or record.planned_at is None:
             return
-        self._plan = (record.plan, record.planned_at, record.generation)
+        self._led = _Led(record.plan, record.planned_at, record.generation)
         self._planned_moves["made"].inc(record.plan.moved)
         self._planned_moves["fewest"].inc(record.plan.fewest)
-        if before is None or not before[0].withheld:
+        if before is None or not before.plan.withheld:
             return
-        if before[2] <= record.generation <= before[2] + 1:
+        if before.generation <= record.generation <= before.generation + 1:
             # The round before withheld them, and this one gave them to their owners. Where others
             # led meanwhile, or this member was out of the group, they know how long it took.
-            self._unowned_seconds.inc(before[0].withheld * (record.planned_at - before[1]))
+            self._unowned_seconds.inc(before.plan.withheld * (record.planned_at - before.at))
 
     def _count_round(self, record: RebalanceRecord) -> None:
         # A leader without our marks announces nothing, but who revoked rejoins (KIP-429). Topics
@@ -233,7 +241,7 @@ class MemberMetrics:
     def _plan_of_the_group(self, snapshot: MemberSnapshot | None) -> PlanFigures | None:
         """Outside the group its last plan is nobody's: another leads there."""
         outside = snapshot is not None and snapshot.generation < 0
-        return None if self._plan is None or outside else self._plan[0]
+        return None if self._led is None or outside else self._led.plan
 
     def _take_snapshot(self) -> MemberSnapshot | None:
         if self._snapshot is None:

@@ -99,14 +99,21 @@ def _embedded() -> Iterator[EmbeddedKafka]:
     from kafka_coop.testing.embedded import EmbeddedKafka  # noqa: PLC0415  # loads librdkafka
     from kafka_coop.testing.librdkafka import MockClusterUnavailableError  # noqa: PLC0415  # its
 
-    try:
+    with _skipping_without(MockClusterUnavailableError):
         kafka = EmbeddedKafka()
-    except MockClusterUnavailableError as error:
+    with kafka:
+        yield kafka
+
+
+@contextlib.contextmanager
+def _skipping_without(missing: type[Exception]) -> Iterator[None]:
+    """Skips where this says what is not to be had, and fails where the variable CI is set."""
+    try:
+        yield
+    except missing as error:
         if os.environ.get("CI"):
             raise
         pytest.skip(str(error))
-    with kafka:
-        yield kafka
 
 
 def _shared(
@@ -123,7 +130,7 @@ def _shared(
     folder.mkdir(exist_ok=True)
     how, _, brokers = kind.partition("-")
     with contextlib.ExitStack() as stack:
-        try:
+        with _skipping_without(KafkaUnavailableError):
             kafka = stack.enter_context(
                 shared_kafka(
                     folder,
@@ -132,8 +139,4 @@ def _shared(
                     brokers=int(brokers or 1),
                 )
             )
-        except KafkaUnavailableError as error:
-            if os.environ.get("CI"):
-                raise
-            pytest.skip(str(error))
         yield kafka

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -31,6 +32,21 @@ from kafka_coop.types import TopicPartition as Partition
 CONFIG: dict[str, Any] = {"bootstrap.servers": "127.0.0.1:9", "group.id": "g", "log_level": 0}
 THERE = Partition("t", 0)
 ALL = Partitions.of([THERE])
+
+
+@contextmanager
+def under_kip_848(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[CoopConsumer, list[int]]]:
+    """A consumer with group.protocol=consumer, and the offsets that librdkafka is to commit."""
+    sent: list[int] = []
+
+    def commit(offsets: Mapping[Partition, OffsetAndMetadata]) -> dict[Partition, ErrorCode]:
+        sent.extend(at.offset for at in offsets.values())
+        return dict.fromkeys(offsets, ErrorCode.none)
+
+    config = {**CONFIG, "group.protocol": "consumer"}
+    with CoopConsumer(config, registry=CollectorRegistry()) as consumer:
+        monkeypatch.setattr(consumer._fetcher, "commit", commit)
+        yield consumer, sent
 
 
 class Coordinator:
@@ -194,16 +210,8 @@ def test_under_kip_848_nothing_gathered_outlives_a_revocation_nor_is_committed_f
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """There librdkafka has on_revoke called while `consume` waits for more."""
-    sent: list[int] = []
-
-    def commit(offsets: Mapping[Partition, OffsetAndMetadata]) -> dict[Partition, ErrorCode]:
-        sent.extend(at.offset for at in offsets.values())
-        return dict.fromkeys(offsets, ErrorCode.none)
-
-    config = {**CONFIG, "group.protocol": "consumer"}
-    with CoopConsumer(config, registry=CollectorRegistry()) as consumer:
+    with under_kip_848(monkeypatch) as (consumer, sent):
         backend: Any = consumer._backend
-        monkeypatch.setattr(consumer._fetcher, "commit", commit)
         with consumer._lock:
             backend._assigned(ALL)
         gathering = Gathering(consumer, monkeypatch)
@@ -243,22 +251,17 @@ def test_what_another_thread_commits_in_on_revoke_is_sent_before_the_partition_g
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Under KIP-848 the thread that sends it is shut out until then: both waited for 30 s."""
-    sent: list[int] = []
-
-    def commit(offsets: Mapping[Partition, OffsetAndMetadata]) -> dict[Partition, ErrorCode]:
-        sent.extend(at.offset for at in offsets.values())
-        return dict.fromkeys(offsets, ErrorCode.none)
-
-    config = {**CONFIG, "group.protocol": "consumer"}
-    with CoopConsumer(config, registry=CollectorRegistry()) as consumer:
-        monkeypatch.setattr(consumer._fetcher, "commit", commit)
-        with consumer._lock, ThreadPoolExecutor(1) as other:
-            other.submit(consumer.commit, offsets=[TopicPartition("t", 0, 5)]).result()
-            assert not sent
-            began = time.monotonic()
-            consumer._commits.wait_for(ALL)
-            assert sent == [5]
-            assert time.monotonic() - began < 10
+    with (
+        under_kip_848(monkeypatch) as (consumer, sent),
+        consumer._lock,
+        ThreadPoolExecutor(1) as other,
+    ):
+        other.submit(consumer.commit, offsets=[TopicPartition("t", 0, 5)]).result()
+        assert not sent
+        began = time.monotonic()
+        consumer._commits.wait_for(ALL)
+        assert sent == [5]
+        assert time.monotonic() - began < 10
 
 
 # --- nothing to commit ---------------------------------------------------------------------

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import TypeAlias
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -361,19 +362,27 @@ def test_everything_after_close_is_refused(embedded: EmbeddedKafka) -> None:
             call()
 
 
-def test_what_on_revoke_commits_in_the_background_is_reported(embedded: EmbeddedKafka) -> None:
-    """Nothing polls any more: nobody else would call on_commit."""
-    topic, group = unique("t"), unique("g")
-    embedded.create_topic(topic)
-    publish(embedded, topic, 4, 0)
-    reports: list[tuple[KafkaError | None, list[int]]] = []
+Reports: TypeAlias = list[tuple[KafkaError | None, list[int]]]
+
+
+def reporting(kafka: EmbeddedKafka, *, auto_commit: bool) -> tuple[Member, Reports]:
+    """A member with four records to read, and what its on_commit is told."""
+    topic, reports = unique("t"), Reports()
+    kafka.create_topic(topic)
+    publish(kafka, topic, 4, 0)
     member = Member(
-        embedded,
-        group,
+        kafka,
+        unique("g"),
         topic,
-        enable_auto_commit=False,
+        enable_auto_commit=auto_commit,
         on_commit=lambda error, ps: reports.append((error, [p.offset for p in ps])),
     )
+    return member, reports
+
+
+def test_what_on_revoke_commits_in_the_background_is_reported(embedded: EmbeddedKafka) -> None:
+    """Nothing polls any more: nobody else would call on_commit."""
+    member, reports = reporting(embedded, auto_commit=False)
     member.hooks["revoked"] = lambda consumer, _: consumer.commit()
     until(lambda: len(member.records) == 4, member)
     member.consumer.close()
@@ -406,17 +415,7 @@ def test_an_on_revoke_of_longer_than_closing_waits_for_commits_costs_none(
 ) -> None:
     """What the user's code takes is not the coordinator's slowness."""
     monkeypatch.setattr(closing, "PATIENCE", timedelta(seconds=1))
-    topic, group = unique("t"), unique("g")
-    embedded.create_topic(topic)
-    publish(embedded, topic, 4, 0)
-    reports: list[tuple[KafkaError | None, list[int]]] = []
-    member = Member(
-        embedded,
-        group,
-        topic,
-        enable_auto_commit=True,
-        on_commit=lambda error, ps: reports.append((error, [p.offset for p in ps])),
-    )
+    member, reports = reporting(embedded, auto_commit=True)
     member.hooks["revoked"] = lambda *_: time.sleep(0.7)
     until(lambda: len(member.records) == 4, member)
     member.consumer.close()
