@@ -122,7 +122,7 @@ def describe(
     from kafka_coop.cli.forecast import forecast  # noqa: PLC0415
     from kafka_coop.cli.reading import look  # noqa: PLC0415
 
-    strategy = None if assignor is None else _instance(assignor)
+    strategy = None if assignor is None else _instance(assignor, "--assignor")
     connection = Connection(client_config(servers, setting or (), settings_file), timeout=timeout)
     seen = look(connection, group)
     next_round = forecast(seen, strategy)
@@ -198,14 +198,20 @@ def plan(
     setting: Setting = None,
     settings_file: SettingsFile = None,
     timeout: Timeout = 10.0,
-    members: Annotated[int, typer.Option(min=1, help="Instead of GROUP: so many members …")] = 3,
+    members: Annotated[
+        int | None, typer.Option(min=1, help="Instead of GROUP: so many members (3) …")
+    ] = None,
     topic: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=PARTITIONS", help="… that read these topics; may be repeated."),
     ] = None,
     assignor: Annotated[
-        str, typer.Option(help="Their strategy: its name, or module:Class.")
-    ] = "cooperative-sticky",
+        str | None,
+        typer.Option(
+            help="Their strategy (cooperative-sticky): its name, or module:Class. Of a GROUP:"
+            " the class of one that is not built in."
+        ),
+    ] = None,
     leave: Annotated[
         list[str] | None, typer.Option(metavar="MEMBER", help="What if it leaves? Repeatable.")
     ] = None,
@@ -234,15 +240,19 @@ def plan(
     from kafka_coop.cli.what_if import draw, invented, print_steps, steps  # noqa: PLC0415
 
     if group is None:
-        now = invented(members, topic or (), _strategy(assignor))
+        strategy = _strategy(assignor or "cooperative-sticky", "--assignor")
+        now = invented(members or 3, topic or (), strategy)
+    elif members or topic:
+        raise CommandError("a GROUP has its own members and topics: give it, or them", Exit.USAGE)
     else:
+        its = None if assignor is None else _instance(assignor, "--assignor")
         config = client_config(servers, setting or (), settings_file)
-        now = _plan_of(Connection(config, timeout=timeout), group)
+        now = _plan_of(Connection(config, timeout=timeout), group, its)
     made = steps(
         now,
         leave=leave or (),
         grow=grow or (),
-        change_to=None if change_to is None else _strategy(change_to),
+        change_to=None if change_to is None else _strategy(change_to, "--change-to"),
         join=join or (),
     )
     if picture is not None:
@@ -255,12 +265,12 @@ def plan(
     return Exit.OK
 
 
-def _plan_of(connection: Connection, group: str) -> GroupPlan:
+def _plan_of(connection: Connection, group: str, assignor: Assignor | None) -> GroupPlan:
     """A living group's next round, with nothing changed."""
     from kafka_coop.cli.forecast import forecast  # noqa: PLC0415
     from kafka_coop.cli.reading import look  # noqa: PLC0415
 
-    next_round = forecast(look(connection, group))
+    next_round = forecast(look(connection, group), assignor)
     if next_round.plan is None:
         raise CommandError(f"group {group!r}: {next_round.unknown}", Exit.WRONG_KIND)
     return next_round.plan
@@ -300,24 +310,24 @@ def _delegate(module: str, arguments: Sequence[str], remedy: str = "") -> int:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
 
 
-def _strategy(text: str) -> str | Assignor:
+def _strategy(text: str, option: str) -> str | Assignor:
     """A name, or an instance where a class is named."""
-    return _instance(text) if ":" in text else text
+    return _instance(text, option) if ":" in text else text
 
 
-def _instance(path: str) -> Assignor:
-    """Makes the assignor that ``package.module:Class`` names."""
+def _instance(path: str, option: str) -> Assignor:
+    """Makes the assignor that ``package.module:Class`` names, as this option's value."""
     module, colon, name = path.partition(":")
     if not colon or not module or not name:
-        raise CommandError(f"--assignor: {path!r} is no package.module:Class", Exit.USAGE)
+        raise CommandError(f"{option}: {path!r} is no package.module:Class", Exit.USAGE)
     try:
         made = getattr(importlib.import_module(module), name)()
     except Exception as error:  # noqa: BLE001  # a user's module may raise anything
         why = f"{type(error).__name__}: {error}"
-        raise CommandError(f"--assignor {path}: {why}", Exit.USAGE) from None
+        raise CommandError(f"{option} {path}: {why}", Exit.USAGE) from None
     if not isinstance(made, Assignor):
         raise CommandError(
-            f"--assignor {path}: no Assignor: it lacks name, supported_protocols,"
+            f"{option} {path}: no Assignor: it lacks name, supported_protocols,"
             " subscription_user_data, assign or on_assignment",
             Exit.USAGE,
         )

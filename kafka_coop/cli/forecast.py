@@ -51,6 +51,11 @@ def forecast(look: GroupLook, assignor: Assignor | None = None) -> Forecast:
     missing = _why_not(look)
     if missing:
         return Forecast(unknown=missing)
+    if assignor is not None and assignor.name != look.assignor:
+        return Forecast(
+            unknown=f"the group's strategy is {look.assignor!r}, and the class that --assignor"
+            f" names is {assignor.name!r}"
+        )
     try:
         strategy = assignor or resolve(look.assignor)
     except ConfigurationError:

@@ -35,6 +35,12 @@ from kafka_coop.types import (
 TWO = {"a": ("t",), "b": ("t",)}
 
 
+class Mine(CooperativeSticky):
+    """A strategy that is not built in."""
+
+    name = "mine"
+
+
 def described(seen: GroupLook, width: int, *, partitions: bool = True) -> str:
     console = Console(width=width, file=io.StringIO(), markup=False, emoji=False, highlight=False)
     print_description(console, seen, forecast(seen), partitions=partitions)
@@ -169,7 +175,12 @@ def test_a_new_partition_comes_from_nobody() -> None:
 def test_an_unknown_strategy_needs_its_class() -> None:
     seen = look("mine", {"t": 2}, [owning("a", "t", 0, 1), owning("b", "t")])
     assert "--assignor" in forecast(seen).unknown
-    assert len(forecast(seen, CooperativeSticky()).changes) == 1
+    assert len(forecast(seen, Mine()).changes) == 1
+
+
+def test_another_strategys_class_is_no_forecast_of_this_group() -> None:
+    seen = look("mine", {"t": 2}, [owning("a", "t", 0, 1), owning("b", "t")])
+    assert "'mine'" in forecast(seen, CooperativeSticky()).unknown
 
 
 def test_no_forecast_is_made_of_what_the_broker_hides() -> None:

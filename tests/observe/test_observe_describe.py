@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from raw_groups import connect_group, share_group
 
 from kafka_coop import CoopConsumer
+from kafka_coop.assignors import CooperativeSticky
 from kafka_coop.cli.app import run
 from kafka_coop.cli.exits import Exit
 from kafka_coop.testing.cluster import KafkaCluster, wait_until
@@ -124,6 +125,29 @@ def test_a_group_of_ours(kafka: KafkaCluster, topic: str, describe: Describe) ->
         assert {p: lags[p] for p in mine} == dict.fromkeys(mine, 0)
         (member,) = (m for m in found["members"] if m["client_id"] == "one")
         assert member["user_data"]["leader_marks"]["heartbeat_interval_seconds"] == 0.02
+
+
+class Mine(CooperativeSticky):
+    """A strategy that is not built in."""
+
+    name = "mine"
+
+
+def test_what_if_of_a_group_whose_strategy_is_not_built_in(
+    kafka: KafkaCluster, topic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = CoopConsumer(
+        settings(kafka, topic, "one"), assignors=[Mine()], registry=CollectorRegistry()
+    )
+    one.subscribe([topic])
+    asked = ["plan", topic, "-b", kafka.bootstrap_servers, "--join", "two", "--json"]
+    with polled(one):
+        wait_until(lambda: len(one.assignment()) == 4, "not assigned")
+        assert run(asked) == Exit.WRONG_KIND
+        assert "--assignor package.module:Class" in capsys.readouterr().err
+        assert run([*asked, "--assignor", f"{__name__}:Mine"]) == Exit.OK
+    (step,) = json.loads(capsys.readouterr().out)["steps"]
+    assert (step["assignor"], step["moved"]) == ("mine", 2)
 
 
 def test_a_group_of_librdkafkas(kafka: KafkaCluster, topic: str, describe: Describe) -> None:
