@@ -58,11 +58,11 @@ class Connection:
 
     **Re-authentication (KIP-368).** When 85 % of the session is over, the next request to be
     sent starts it. First the credentials are got, which may mean asking a token endpoint;
-    requests go on meanwhile. Then new requests are held, those in flight are waited for, and
-    the login is repeated. Nothing is done by a timer: a broker ends a session only when a
-    request arrives after its end, and even then it takes a login first, so an idle connection
-    or one with a parked JoinGroup loses nothing by waiting. A request sent behind a parked
-    JoinGroup waits for its answer, as it would at the broker.
+    requests go on meanwhile, as long as the session lasts. Then new requests are held, those in
+    flight are waited for, and the login is repeated. Nothing is done by a timer: a broker ends a
+    session only when a request arrives after its end, and even then it takes a login first, so an
+    idle connection or one with a parked JoinGroup loses nothing by waiting. A request sent behind
+    a parked JoinGroup waits for its answer, as it would at the broker.
 
     All methods belong to the event loop's thread.
     """
@@ -272,8 +272,10 @@ class Connection:
         self._ranges = answer.ranges
         preload(answer.ranges)
         if self._login is not None:
+            self._wire.stage = Stage.PREPARING_LOGIN
+            username, conversation = await self._conversation(self._login)
             self._wire.stage = Stage.AUTHENTICATING
-            self._session = await self._log_in(self._login, *await self._conversation(self._login))
+            self._session = await self._log_in(self._login, username, conversation)
 
     async def _api_versions(self, version: int) -> ApiVersionsAnswer:
         answer = await self._wire.submit(GetApiVersions(), version)
@@ -327,18 +329,23 @@ class Connection:
         login = self._login
         assert login is not None, "sessions end under SASL alone"
         limit = self._settings.connect_timeout.total_seconds()
+        stage = Stage.PREPARING_LOGIN
         try:
-            username, conversation = await self._conversation(login)
+            # Limited, too: an oauth_cb that hangs would hold this connection's requests back for
+            # ever, and all other logins with them, which wait for the same token.
+            async with asyncio.timeout(limit):
+                username, conversation = await self._conversation(login)
             self._held = True
             await self._wire.settled()
             if username != self._session.username:
                 # Brokers refuse a change of user on a connection.
                 self._fail("the connection was closed because the SASL user changed")
                 return
+            stage = Stage.AUTHENTICATING
             async with asyncio.timeout(limit):
                 self._session = await self._log_in(login, username, conversation)
         except TimeoutError:
-            self._wire.fail(too_slow(self._wire.peer, Stage.AUTHENTICATING, limit))
+            self._wire.fail(too_slow(self._wire.peer, stage, limit))
         except RequestFailedError as error:
             self._wire.fail(error)
         finally:

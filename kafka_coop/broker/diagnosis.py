@@ -41,6 +41,7 @@ class Stage(enum.Enum):
     CONNECTING = "connecting by TCP"
     TLS_HANDSHAKE = "the TLS handshake"
     NEGOTIATING = "the ApiVersions request"
+    PREPARING_LOGIN = "getting what to log in with"
     AUTHENTICATING = "the SASL authentication"
     UNPROVEN = "the first request"
     """Open, but no request was answered on it yet."""
@@ -261,7 +262,7 @@ def cut(
     return ConnectionFailedError(f"{failed}; {_cut_remedy(peer, stage)}")
 
 
-_SERVED = frozenset({Stage.AUTHENTICATING, Stage.UNPROVEN, Stage.PROVEN})
+_SERVED = frozenset({Stage.PREPARING_LOGIN, Stage.AUTHENTICATING, Stage.UNPROVEN, Stage.PROVEN})
 
 
 def _garbled(peer: Peer, stage: Stage, error: ssl.SSLError) -> ConnectionFailedError:
@@ -296,7 +297,12 @@ def _cut_remedy(peer: Peer, stage: Stage) -> str:
 
 def too_slow(peer: Peer, stage: Stage, seconds: float) -> ConnectionFailedError:
     """The connection was not ready in time."""
+    why = (
+        "oauth_cb, or the token endpoint, hangs or is slow"
+        if stage is Stage.PREPARING_LOGIN
+        else "the broker hangs or is overloaded, or a firewall drops packets"
+    )
     return ConnectionFailedError(
         f"{peer}: not connected within {seconds:g} s (socket.connection.setup.timeout.ms): still "
-        f"at {stage.value}; the broker hangs or is overloaded, or a firewall drops packets"
+        f"at {stage.value}; {why}"
     )

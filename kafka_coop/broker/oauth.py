@@ -33,6 +33,10 @@ _REFRESH_AT = 0.8
 _RETRY_AFTER = 10.0
 """Seconds before a failed refresh is tried again while the old token lives (librdkafka's)."""
 
+_REFRESH_LIMIT = 20.0
+"""Seconds that a refresh may take while the old token lives: less than the 30 that a connection
+has, so that one that is being made still logs in, with the old token."""
+
 _HTTP_TIMEOUT = 20.0
 """Seconds that the token endpoint may be silent."""
 
@@ -60,7 +64,7 @@ class CachedTokens:
     """One token for all connections, fetched again when 80 % of its life is over.
 
     Fetched when asked for, not by a timer: who is not connected needs none. A refresh that
-    fails is logged, and the old token serves until it expires.
+    fails, or hangs, is logged, and the old token serves until it expires.
 
     The wall clock is looked at once, when a token comes, for how long it has to live. That is
     measured by another: where the wall clock is set back, a dead token would serve on.
@@ -100,8 +104,12 @@ class CachedTokens:
 
     async def _refresh(self, now: float) -> None:
         asked_at = self._wall_clock()
+        old_one_lives = self._token is not None and self._expires_at > now
+        if old_one_lives:
+            # A connection that has less time gives up first, and the next is not to wait, too.
+            self._refresh_at = min(self._expires_at, now + _REFRESH_LIMIT)
         try:
-            token = await run_blocking(self._fetch, name="kafka_coop-oauth")
+            token = await self._fetched(_REFRESH_LIMIT if old_one_lives else None)
             life = token.expires_at - asked_at
             if not life > 0:  # so written, NaN has expired too
                 raise AuthenticationFailedError(
@@ -109,16 +117,26 @@ class CachedTokens:
                     "and that expiry is given in seconds since the epoch"
                 )
         except RequestFailedError as error:
-            if self._token is None or self._expires_at <= now:
+            if not old_one_lives:
                 raise
             _log.warning(
                 "The OAUTHBEARER token was not refreshed, the old one serves on: %s", error
             )
-            self._refresh_at = min(self._expires_at, now + _RETRY_AFTER)
+            self._refresh_at = min(self._expires_at, self._clock() + _RETRY_AFTER)
         else:
             self._token = token
             self._expires_at = now + life
             self._refresh_at = now + life * _REFRESH_AT
+
+    async def _fetched(self, limit: float | None) -> Token:
+        """A new token. Without a limit, whoever asks gives up in time."""
+        try:
+            async with asyncio.timeout(limit):
+                return await run_blocking(self._fetch, name="kafka_coop-oauth")
+        except TimeoutError:
+            raise ConnectionFailedError(
+                f"none came within {limit:g} s: oauth_cb, or the token endpoint, hangs or is slow"
+            ) from None
 
 
 def callback_tokens(callback: OauthCallback, config: str) -> TokenSource:

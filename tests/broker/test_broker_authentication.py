@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import threading
 import traceback
 from collections.abc import Callable
@@ -511,6 +512,66 @@ async def test_a_renewal_that_hangs_is_limited() -> None:
         with pytest.raises(ConnectionFailedError, match="SASL authentication"):
             await beat(connection)
         await connection.wait_closed()
+
+
+class Hanging:
+    """An oauth_cb whose second call does not return until the test says so."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.go_on = threading.Event()
+
+    def __call__(self, _: str) -> tuple[Any, ...]:
+        self.calls += 1
+        if self.calls == 2:
+            self.go_on.wait()
+        return TOKEN, 90.0  # less than a session's, so that each login needs a new one
+
+
+@on_loop
+async def test_a_token_that_does_not_come_holds_nobody_back_for_ever() -> None:
+    """An HTTP request without a timeout, whose flow a firewall has forgotten, never returns."""
+    clock, callback = Clock(), Hanging()
+    limited = sasl("OAUTHBEARER", oauth_cb=callback)
+    limited = dataclasses.replace(limited, connect_timeout=timedelta(seconds=1))
+    assert limited.sasl is not None
+    login = Login(limited.sasl, wall_clock=lambda: 0.0, clock=clock.now)
+    security = Security(tls=None, login=login)
+    async with broker_with("OAUTHBEARER", lifetime=100) as broker:
+        try:
+            connection = await Connection.open(
+                *broker.address, limited, security=security, clock=clock
+            )
+            clock.time = 150
+            async with asyncio.timeout(10):
+                with pytest.raises(ConnectionFailedError, match="oauth_cb"):
+                    await beat(connection)
+                await connection.wait_closed()
+                another = await Connection.open(
+                    *broker.address, limited, security=security, clock=clock
+                )
+            await beat(another)
+            await closed(another)
+        finally:
+            callback.go_on.set()
+
+
+@on_loop
+async def test_a_connection_that_waits_for_a_token_in_vain_does_not_blame_the_broker() -> None:
+    stop = threading.Event()
+
+    def callback(_: str) -> tuple[Any, ...]:
+        stop.wait()
+        return token(_)
+
+    limited = sasl("OAUTHBEARER", oauth_cb=callback)
+    limited = dataclasses.replace(limited, connect_timeout=timedelta(seconds=1))
+    async with broker_with("OAUTHBEARER") as broker:
+        error = await refusal(broker, limited)
+        stop.set()
+    assert isinstance(error, ConnectionFailedError)
+    assert "oauth_cb, or the token endpoint, hangs" in str(error)
+    assert "the broker hangs" not in str(error)
 
 
 @on_loop

@@ -20,6 +20,7 @@ from broker_harness import on_loop
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafka_coop.broker import oauth
 from kafka_coop.broker.oauth import CachedTokens, Token, _jwt_expiry, callback_tokens, oidc_tokens
 from kafka_coop.config import OidcSettings
 from kafka_coop.errors import (
@@ -97,6 +98,62 @@ async def test_a_failed_refresh_leaves_the_old_token_until_it_expires() -> None:
         await tokens.token()
     source.failure = None
     assert (await tokens.token()).value == "token-5"
+
+
+class Hanging:
+    """A source whose second token does not come until the test says so."""
+
+    def __init__(self, clock: WallClock) -> None:
+        self.go_on = threading.Event()
+        self.asked = threading.Event()
+        self._calls = 0
+        self._clock = clock
+
+    def __call__(self) -> Token:
+        self._calls += 1
+        if self._calls == 2:
+            self.asked.set()
+            self.go_on.wait()
+        return Token(value=f"token-{self._calls}", expires_at=self._clock.now + 100)
+
+
+@on_loop
+async def test_a_refresh_that_hangs_leaves_the_old_token_until_it_expires(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = WallClock()
+    source = Hanging(clock)
+    tokens = CachedTokens(source, wall_clock=clock, clock=clock)
+    await tokens.token()
+    clock.now += 85
+    try:
+        with pytest.MonkeyPatch.context() as impatient:
+            impatient.setattr(oauth, "_REFRESH_LIMIT", 0.02)
+            async with asyncio.timeout(10):
+                assert (await tokens.token()).value == "token-1"
+    finally:
+        source.go_on.set()
+    assert "the old one serves on" in caplog.text
+    clock.now += 10
+    assert (await tokens.token()).value == "token-3"
+
+
+@on_loop
+async def test_nor_does_a_connection_that_gives_up_sooner_have_the_next_one_wait() -> None:
+    clock = WallClock()
+    source = Hanging(clock)
+    tokens = CachedTokens(source, wall_clock=clock, clock=clock)
+    await tokens.token()
+    clock.now += 85
+    try:
+        first = asyncio.create_task(tokens.token())
+        await asyncio.to_thread(source.asked.wait)
+        first.cancel()
+        await asyncio.wait([first])
+        async with asyncio.timeout(10):
+            assert (await tokens.token()).value == "token-1"
+    finally:
+        source.go_on.set()
 
 
 @pytest.mark.parametrize("jump", [-86_400.0, 86_400.0])
