@@ -55,7 +55,10 @@ What is imported costs a third of a second of CPU, just when the member joins, w
 no owner meanwhile: on a small machine the whole group waited for that. So the child first does
 nothing for some seconds (9 ms of CPU until then: hence ``-S``, and so few modules), unless its
 parent ends; and then a thread of lower priority loads, which is a thread's own on Linux alone. What
-waits for the member's end has the usual one."""
+waits for the member's end has the usual one.
+
+``-P``: else ``-c`` would have it look for all these in the working directory first, where the
+parent may not: a service's may be one that anybody writes to, or hold a ``types.py`` of its own."""
 
 LOADS_AFTER = 5.0
 """Seconds. By then most members have joined. One that dies sooner leaves that much later: by what
@@ -100,7 +103,7 @@ class Guard:
         """
         try:
             self._process = subprocess.Popen(  # noqa: S603  # this interpreter
-                [sys.executable, "-S", "-c", _BOOT],
+                [sys.executable, "-P", "-S", "-c", _BOOT],
                 stdin=subprocess.PIPE,
                 bufsize=0,
                 stdout=subprocess.DEVNULL,

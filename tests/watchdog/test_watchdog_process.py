@@ -169,6 +169,19 @@ def test_it_loads_nothing_while_its_member_joins() -> None:
         assert "_pickle" not in loaded, "the first that it is to load"
 
 
+def test_it_imports_nothing_from_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service may run in /tmp, where anybody can leave a module, and never imports from there."""
+    trace = tmp_path / "imported"
+    for name in ("select", "pickle"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(trace)!r}, 'w').close()")
+    monkeypatch.chdir(tmp_path)
+    with started(loads_after=3600.0) as (guard, _):
+        wait_until(lambda: is_told(guard) or trace.exists(), "it does not begin")
+    assert not trace.exists()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="by /proc")
 def test_it_outlives_what_stops_a_service_that_has_just_begun() -> None:
     stops = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
