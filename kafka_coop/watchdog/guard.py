@@ -101,6 +101,15 @@ class Guard:
         Raises:
             ConfigurationError: It can't be started.
         """
+        if not sys.executable or getattr(sys, "frozen", False):
+            # Of a program that PyInstaller and the like have bundled, `sys.executable` is the
+            # program. Started as an interpreter, it ignores the code and runs once more, with one
+            # more consumer, whose watchdog runs it once more.
+            raise ConfigurationError(
+                "coop.watchdog",
+                "coop.watchdog needs a Python interpreter to start, which there is none of in a "
+                "bundled or embedded program: remove the key",
+            )
         try:
             self._process = subprocess.Popen(  # noqa: S603  # this interpreter
                 [sys.executable, "-P", "-S", "-c", _BOOT],

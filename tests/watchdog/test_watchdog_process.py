@@ -21,6 +21,7 @@ from integration_processes import ignores, is_asleep, is_running, niceness
 from watchdog_support import leaves
 
 from kafka_coop.config import parse
+from kafka_coop.errors import ConfigurationError
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.testing import EmbeddedKafka
 from kafka_coop.testing.cluster import wait_until
@@ -158,6 +159,21 @@ def test_one_that_could_not_be_started_again_is_started_with_the_next_news(
         assert guard._process.poll() is None
     guard.identity(joined(3))
     assert guard._process is None, "it was closed"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("frozen", True), ("executable", None), ("executable", "")]
+)
+def test_a_program_that_has_no_interpreter_beside_it_is_refused_and_not_started_again(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: object
+) -> None:
+    """A bundled program would start itself, with its consumer and watchdog, again and again."""
+    monkeypatch.setattr(sys, name, value, raising=False)
+    with (
+        pytest.raises(ConfigurationError, match="needs a Python interpreter"),
+        started(loads_after=3600.0),
+    ):
+        pass
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="by /proc")
