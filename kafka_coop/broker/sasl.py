@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from kafka_coop.errors import AuthenticationFailedError
 
@@ -66,14 +66,13 @@ def scram(mechanism: str, username: str, password: str) -> Conversation:
     The broker proves that it knows the password too; one that doesn't is refused.
 
     Raises:
-        AuthenticationFailedError: The broker's messages are malformed or its proof is wrong,
-            or the credentials hold characters that SASLprep (RFC 4013) prohibits.
+        AuthenticationFailedError: The broker's messages are malformed or its proof is wrong.
     """
     # 6 MB and 0.1 s that only SCRAM's users are to pay for.
-    from scramp import ScramClient, ScramException  # type: ignore[import-untyped]  # noqa: PLC0415
+    from scramp import ScramException  # type: ignore[import-untyped]  # noqa: PLC0415
 
     try:
-        client = ScramClient([mechanism], username, password)
+        client = _scram_client(mechanism, username, password)
         challenge = yield client.get_client_first().encode()
         client.set_server_first(challenge.decode())
         challenge = yield client.get_client_final().encode()
@@ -84,6 +83,35 @@ def scram(mechanism: str, username: str, password: str) -> Conversation:
         raise AuthenticationFailedError(
             f"{mechanism} failed: the broker's message is not UTF-8"
         ) from error
+
+
+def _scram_client(mechanism: str, username: str, password: str) -> Any:
+    """A client that takes the credentials as they are written.
+
+    scramp prepares them as RFC 5802 says, by SASLprep, and refuses what that prohibits. Kafka's
+    brokers, Java's client and librdkafka don't: with a ``²`` in the password, which becomes a
+    ``2``, or Hebrew before a digit, which is refused, librdkafka was let in and we were not.
+    """
+    from scramp import ScramClient  # noqa: PLC0415  # as above
+
+    if all(text.isascii() and text.isprintable() for text in (username, password)):
+        return ScramClient([mechanism], username, password)  # prepared, it is the same
+    client = ScramClient([mechanism], "prepared", "prepared")
+    client.username, client.password = _AsWritten(username), _AsWritten(password)
+    return client
+
+
+class _AsWritten:
+    """What scramp asks of a user's name and password, from 1.5 on."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def escape(self) -> str:
+        return self._text.replace("=", "=3D").replace(",", "=2C")
+
+    def __bytes__(self) -> bytes:
+        return self._text.encode()
 
 
 def oauthbearer(token: str, extensions: Mapping[str, str]) -> Conversation:
