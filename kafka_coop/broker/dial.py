@@ -49,7 +49,13 @@ async def dial(
         wire.peer = replace(wire.peer, identity=shown_by(tls))
     try:
         await loop.create_connection(
-            lambda: wire, sock=sock, ssl=tls, server_hostname=wire.peer.host if tls else None
+            lambda: wire,
+            sock=sock,
+            ssl=tls,
+            server_hostname=wire.peer.host if tls else None,
+            # asyncio's own limit, of 60 s, would end it before a longer connect_timeout, as if it
+            # had been cut.
+            ssl_handshake_timeout=settings.connect_timeout.total_seconds() if tls else None,
         )
     except ssl.SSLError as error:
         raise tls_failed(wire.peer, error) from error

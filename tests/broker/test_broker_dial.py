@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import datetime as dt
 import errno
 import socket
@@ -232,6 +233,20 @@ def test_an_option_that_is_refused_is_done_without() -> None:
 
 def tls(**changes: Any) -> ConnectionSettings:
     return settings(tls=TlsSettings(**{"ca_pem": authority_pem(), **changes}))
+
+
+def test_a_tls_handshake_may_take_as_long_as_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("asyncio.constants.SSL_HANDSHAKE_TIMEOUT", 0.02)
+
+    @on_loop
+    async def run() -> None:
+        # Connections to it stand, and nobody says a word on them.
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            limited = dataclasses.replace(tls(), connect_timeout=timedelta(seconds=1))
+            with pytest.raises(ConnectionFailedError, match=r"within 1 s .* the TLS hand"):
+                await used("127.0.0.1", silent.getsockname()[1], limited)
+
+    run()
 
 
 async def refusal(broker: FakeBroker, with_settings: ConnectionSettings) -> RequestFailedError:
