@@ -98,6 +98,13 @@ def tls_failed(peer: Peer, error: ssl.SSLError) -> RequestFailedError:
     """The TLS handshake, or the encrypted connection after it, broke."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return _distrusted(peer, error)
+    if isinstance(error, ssl.SSLZeroReturnError):
+        # close_notify, which refuses nothing: a broker that shuts down says it to whoever is in
+        # the middle of a handshake.
+        return ConnectionFailedError(
+            f"{peer}: the broker ended the TLS handshake before it was done, without an error: it "
+            f"is probably shutting down; see its log"
+        )
     reason, words = ssl_reason(error), _tls_words(error)
     if isinstance(error, ssl.SSLEOFError) or reason in _NOT_TLS:
         return _not_tls(peer)

@@ -462,6 +462,28 @@ def test_what_garbles_a_tls_connection_that_has_served_is_no_refusal() -> None:
     assert isinstance(cut(peer, Stage.NEGOTIATING, garbled), AuthenticationFailedError)
 
 
+USER_CANCELED = b"\x15\x03\x03\x00\x02\x01\x5a"
+CLOSE_NOTIFY = b"\x15\x03\x03\x00\x02\x01\x00"
+
+
+@pytest.mark.parametrize("said", [CLOSE_NOTIFY, USER_CANCELED + CLOSE_NOTIFY])
+@on_loop
+async def test_a_broker_that_shuts_down_during_a_tls_handshake_refuses_nobody(said: bytes) -> None:
+    """Java's says both. A user who is told of a refusal gives up, in the midst of a restart."""
+
+    async def shut_down(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(said)
+        writer.close()
+        await writer.wait_closed()
+
+    async with await asyncio.start_server(shut_down, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(ConnectionFailedError, match="is probably shutting down") as caught:
+            await used("127.0.0.1", port, tls())
+        assert str(caught.value).startswith(f"127.0.0.1:{port}: ")
+
+
 @on_loop
 async def test_a_broker_that_refuses_a_client_without_a_word_is_doubted() -> None:
     async with FakeBroker(tls=broker_context(demands_client=True)) as broker:
