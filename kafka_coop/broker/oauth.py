@@ -280,7 +280,9 @@ def _refused(error: urllib.error.HTTPError, settings: OidcSettings) -> RequestFa
     except (OSError, http.client.HTTPException):
         said = {}
     reasons = [str(said[key]) for key in ("error", "error_description") if key in said]
-    text = " ".join(": ".join(reasons).split())[:300].replace(settings.client_secret, "***")
+    # Before it is cut, lest a part of the secret be left at the end.
+    unspoken = ": ".join(reasons).replace(settings.client_secret, "***")
+    text = " ".join(unspoken.split())[:300]
     message = (
         f"the token endpoint {settings.token_endpoint_url} answered {error.code}"
         f"{': ' + text if text else ''}"

@@ -369,6 +369,17 @@ def test_a_refusal_is_told_in_the_endpoints_words(status: int, kind: type[Except
             oidc(there)()
 
 
+@pytest.mark.parametrize("shown", range(1, len(SECRET) + 1))
+def test_a_refusal_that_is_cut_short_shows_no_part_of_the_secret(shown: int) -> None:
+    """An endpoint may repeat what it was sent, in a text that is longer than an error's."""
+    with endpoint() as there:
+        # 300 characters are told.
+        there.answer = (400, json.dumps({"error": "." * (300 - shown) + SECRET}).encode())
+        with pytest.raises(AuthenticationFailedError) as caught:
+            oidc(there)()
+    assert f".{SECRET[0]}" not in str(caught.value)
+
+
 def test_a_redirect_is_not_followed_with_the_secret() -> None:
     with endpoint() as there, endpoint() as elsewhere:
         there.answer = (302, b"")
