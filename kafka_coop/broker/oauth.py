@@ -254,6 +254,12 @@ def _post(
     try:
         with opener.open(request, timeout=_HTTP_TIMEOUT) as answer:
             body: bytes = answer.read(_ANSWER_MAX_BYTES)
+            if len(body) < _ANSWER_MAX_BYTES and answer.length:
+                # `read` tells of it by returning less. Half a token's JSON holds none, which would
+                # pass for a failed authentication.
+                raise ConnectionFailedError(
+                    f"the token endpoint {url} was cut off in the middle of its answer"
+                )
             return body
     except urllib.error.HTTPError as error:
         with error:

@@ -380,6 +380,15 @@ def test_a_refusal_that_is_cut_short_shows_no_part_of_the_secret(shown: int) -> 
     assert f".{SECRET[0]}" not in str(caught.value)
 
 
+def test_an_answer_that_is_cut_short_is_no_failed_authentication() -> None:
+    with endpoint() as there:
+        there.answer = (200, b'{"access_token": "hush", "expi')
+        there.headers = {"Content-Length": "60"}  # the first of two counts
+        with pytest.raises(ConnectionFailedError, match="in the middle of its answer") as caught:
+            oidc(there)()
+    assert "hush" not in "".join(traceback.format_exception(caught.value))
+
+
 def test_a_redirect_is_not_followed_with_the_secret() -> None:
     with endpoint() as there, endpoint() as elsewhere:
         there.answer = (302, b"")
