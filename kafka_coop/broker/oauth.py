@@ -273,7 +273,8 @@ def _post(
         raise ConnectionFailedError(
             f"the token endpoint {url} cannot be reached: {error.reason}"
         ) from error
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        # ValueError: it redirects to what urllib finds to be no URL.
         raise ConnectionFailedError(
             f"the token endpoint {url} gave no answer: {str(error) or type(error).__name__}"
         ) from error

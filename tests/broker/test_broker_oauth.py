@@ -389,6 +389,14 @@ def test_an_answer_that_is_cut_short_is_no_failed_authentication() -> None:
     assert "hush" not in "".join(traceback.format_exception(caught.value))
 
 
+def test_a_redirect_to_what_is_no_url_fails_as_other_answers_do() -> None:
+    with endpoint() as there:
+        there.answer = (302, b"")
+        there.headers = {"Location": "http://[broken"}
+        with pytest.raises(ConnectionFailedError, match=r"token endpoint .* Invalid IPv6 URL"):
+            oidc(there)()
+
+
 def test_a_redirect_is_not_followed_with_the_secret() -> None:
     with endpoint() as there, endpoint() as elsewhere:
         there.answer = (302, b"")
