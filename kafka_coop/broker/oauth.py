@@ -185,7 +185,7 @@ def oidc_tokens(settings: OidcSettings, *, wall_clock: Callable[[], float]) -> T
     """Tokens by the client credentials grant (RFC 6749, 4.4; KIP-768).
 
     The secret travels in an Authorization header, not urlencoded, as librdkafka sends it.
-    Proxies are taken from the environment.
+    Proxies are taken from the environment, as libcurl does, which is librdkafka's way there.
 
     Raises:
         ConfigurationError: The URL or the CA of the endpoint cannot be used.
@@ -200,7 +200,11 @@ def oidc_tokens(settings: OidcSettings, *, wall_clock: Callable[[], float]) -> T
     if not _is_http(url):
         raise ConfigurationError(key, f"{url!r} is neither an https nor an http URL")
     tls = _endpoint_tls(settings)
-    opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=tls), _NoRedirects())
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler(_proxies()),
+        urllib.request.HTTPSHandler(context=tls),
+        _NoRedirects(),
+    )
     request = _token_request(settings)
 
     def fetch() -> Token:
@@ -208,6 +212,16 @@ def oidc_tokens(settings: OidcSettings, *, wall_clock: Callable[[], float]) -> T
         return _read_token(_post(opener, request, settings), settings, asked_at)
 
     return fetch
+
+
+def _proxies() -> dict[str, str]:
+    """The environment's. ``all_proxy`` is for what has none of its own, and urllib ignores it.
+
+    Nor does urllib speak SOCKS, and would take such a proxy for an HTTP one: that stays ignored.
+    """
+    found = urllib.request.getproxies()
+    rest = found.get("all", "socks")
+    return found if rest.lower().startswith("socks") else {"http": rest, "https": rest, **found}
 
 
 def _is_http(url: str) -> bool:

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import logging
+import os
 import socket
 import ssl
 import threading
@@ -387,6 +388,35 @@ def test_an_answer_that_is_cut_short_is_no_failed_authentication() -> None:
         with pytest.raises(ConnectionFailedError, match="in the middle of its answer") as caught:
             oidc(there)()
     assert "hush" not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("named", "serves"),
+    [
+        ({"ALL_PROXY": "http://{proxy}"}, True),
+        ({"all_proxy": "{proxy}"}, True),
+        ({"all_proxy": "http://127.0.0.1:1", "http_proxy": "http://{proxy}"}, True),
+        ({"all_proxy": "http://{proxy}", "no_proxy": "idp.invalid"}, False),
+        ({"all_proxy": "socks5://{proxy}"}, False),
+    ],
+)
+def test_the_proxy_that_the_environment_names_is_asked_as_librdkafka_asks_it(
+    named: dict[str, str], serves: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    with endpoint() as there:
+        proxy = urllib.parse.urlsplit(there.url).netloc
+        for name, value in named.items():
+            monkeypatch.setenv(name, value.format(proxy=proxy))
+        there.answer = (200, b'{"access_token": "t", "expires_in": 60}')
+        fetch = oidc(there, token_endpoint_url="http://idp.invalid/token")
+        if serves:
+            assert fetch().value == "t"
+        else:
+            with pytest.raises(ConnectionFailedError, match="cannot be reached"):
+                fetch()
+    assert len(there.requests) == serves
 
 
 def test_a_redirect_to_what_is_no_url_fails_as_other_answers_do() -> None:
