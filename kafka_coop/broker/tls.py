@@ -149,7 +149,7 @@ def _load_pair(
     try:
         context.load_cert_chain(certificate, key, password=tell)
     except ssl.SSLError as error:
-        if asked:
+        if asked and ssl_reason(error) not in _ANOTHERS_KEY:  # it was read, then
             raise ConfigurationError(
                 "ssl.key.password", "the private key does not decrypt: ssl.key.password is wrong"
             ) from error
@@ -241,6 +241,10 @@ def _blaming(key: str, value: str | None = None) -> Iterator[None]:
         raise ConfigurationError(key, f"{shown} cannot be used: {_reason(error)}") from error
 
 
+_ANOTHERS_KEY = frozenset({"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED"})
+"""The last: one of another kind, of which no certificate was loaded."""
+
+
 def ssl_reason(error: ssl.SSLError) -> str:
     """OpenSSL's name for what happened, empty where it has none."""
     # Errors that the ssl module raises by itself lack the attribute, whatever its type says.
@@ -252,7 +256,7 @@ def _reason(error: OSError | ValueError) -> str:
     """The error in words. OpenSSL's reasons need some help."""
     if isinstance(error, ssl.SSLError):
         match ssl_reason(error):
-            case "KEY_VALUES_MISMATCH":
+            case reason if reason in _ANOTHERS_KEY:
                 return "the private key does not belong to the certificate"
             case "" if "PEM lib" in str(error):
                 return "it is not PEM, or lacks the certificate or the private key"

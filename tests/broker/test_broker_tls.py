@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 from broker_certificates import (
     FUTURE,
     PAST,
@@ -119,9 +120,16 @@ def test_a_key_without_its_certificate_is_refused() -> None:
     assert "without its certificate" in str(refusal(TlsSettings(key_pem=KEY)))
 
 
-def test_a_key_of_another_certificate_is_refused() -> None:
-    other = key_pem(authority().issue_cert("other.example"))
+@pytest.mark.parametrize("kind", [trustme.KeyType.ECDSA, trustme.KeyType.RSA])
+def test_a_key_of_another_certificate_is_refused(kind: trustme.KeyType) -> None:
+    other = key_pem(authority().issue_cert("other.example", key_type=kind))
     error = refusal(TlsSettings(certificate_pem=CERTIFICATE, key_pem=other))
+    assert "does not belong" in str(error)
+    # As in the midst of a renewal, when the new key is there and the new certificate is not.
+    other = encrypted(other, "open sesame")
+    error = refusal(
+        TlsSettings(certificate_pem=CERTIFICATE, key_pem=other, key_password="open sesame")
+    )
     assert "does not belong" in str(error)
 
 
