@@ -53,15 +53,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parse(arguments)
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGHUP, _interrupt)
-    console = PipeConsole()
     try:
-        return 0 if _run(console, given.flights, given.seconds) else 1
+        return _status(PipeConsole(), given.flights, given.seconds)
+    except BrokenPipeError:  # the reader, `head` perhaps, has seen enough; or Ctrl-C ended it too
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+
+
+def _status(console: Console, limit: int, seconds: float) -> int:
+    """Runs it, and says how it ended."""
+    try:
+        return 0 if _run(console, limit, seconds) else 1
     except KeyboardInterrupt:
         console.print("Interrupted: the members and the broker are stopped.")
         return _INTERRUPTED
-    except BrokenPipeError:  # the reader, `head` perhaps, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return PIPE_CLOSED
     except (DatasetUnavailableError, PlayFailedError, PublishingError, EmbeddedKafkaError) as error:
         console.print(Text(f"FAILED: {error}", style="bold red"))
         return 1

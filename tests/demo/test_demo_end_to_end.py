@@ -76,6 +76,18 @@ def test_a_reader_that_has_seen_enough() -> None:
     assert (demo.returncode, errors) == (141, "")
 
 
+def test_a_reader_that_ctrl_c_ends_too() -> None:
+    """As in `make demo | tee log`: a terminal's Ctrl-C is for both."""
+    with started() as demo:
+        assert demo.stdout is not None
+        demo.stdout.readline()
+        demo.stdout.close()
+        demo.stdout = None
+        demo.send_signal(signal.SIGINT)
+        _, errors = demo.communicate(timeout=PATIENCE)
+    assert (demo.returncode, errors) == (141, "")
+
+
 def test_a_member_that_dies_says_why(tmp_path: Path) -> None:
     with Crew("", "flights", tmp_path) as crew:  # no broker to connect to: refused at once
         crew.start("member-1")
