@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
@@ -36,6 +37,10 @@ _GATHERING: Final = timedelta(seconds=1)
 """The broker waits this long for the first members, as real ones do (3 s by default)."""
 
 _WIDE_ENOUGH_FOR_NAMES: Final = 60
+_SHORTEST: Final = 0.1
+_LONGEST: Final = 3600.0
+"""Seconds of publishing."""
+
 _INTERRUPTED: Final = 128 + signal.SIGINT
 
 _INTRODUCTION: Final = """\
@@ -114,16 +119,24 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--flights", type=_count, default=flights.TOTAL, help="how many of them (%(default)s)"
     )
     parser.add_argument(
-        "--seconds", type=float, default=20.0, help="for publishing them (%(default)s)"
+        "--seconds", type=_seconds, default=20.0, help="for publishing them (%(default)s)"
     )
     return parser.parse_args(arguments)
 
 
 def _count(text: str) -> int:
-    count = int(text)
-    if not 1 <= count <= flights.TOTAL:
-        raise argparse.ArgumentTypeError(f"between 1 and {flights.TOTAL:,}, not {count:,}")
-    return count
+    return int(_between(1, flights.TOTAL, int, text))
+
+
+def _seconds(text: str) -> float:
+    return _between(_SHORTEST, _LONGEST, float, text)
+
+
+def _between(least: float, most: float, kind: Callable[[str], float], text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if least <= (number := kind(text)) <= most:
+            return number
+    raise argparse.ArgumentTypeError(f"between {least:,} and {most:,}, not {text!r}")
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:

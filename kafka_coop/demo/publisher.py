@@ -40,6 +40,7 @@ class Publisher:
     def __init__(
         self, bootstrap: str, topic: str, rows: Sequence[bytes], *, duration: timedelta
     ) -> None:
+        self.duration = duration
         self._topic = topic
         self._rows = rows
         self._per_tick = max(1, round(len(rows) * _TICK / duration.total_seconds()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -9,10 +10,12 @@ import sys
 import time
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
+from kafka_coop.demo.__main__ import main
 from kafka_coop.demo.crew import Crew, Ended, News
 from kafka_coop.demo.group import Group
 from kafka_coop.demo.publisher import Publisher
@@ -123,13 +126,41 @@ def test_a_dead_member_ends_the_play(tmp_path: Path) -> None:
             play.play()
 
 
-@pytest.mark.parametrize("count", ["0", "336777", "many"])
-def test_an_impossible_number_of_flights_is_refused(count: str) -> None:
-    run = subprocess.run(
-        [sys.executable, "-m", "kafka_coop.demo", "--flights", count],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 2
-    assert "--flights" in run.stderr
+class SilentCrew(Crew):
+    """Members that say nothing."""
+
+    def start(self, name: str) -> int:
+        return 1
+
+    def hear(self, timeout: float) -> list[tuple[str, News]]:
+        return []
+
+
+def test_patience_begins_when_publishing_is_to_be_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count(0.0, 50.0).__next__
+    monkeypatch.setattr("kafka_coop.demo.scenario.time", SimpleNamespace(monotonic=clock))
+    publisher = Publisher("localhost:1", "flights", [b"x"], duration=timedelta(seconds=900))
+    with Path(os.devnull).open("w") as nowhere, Screen(Console(file=nowhere)) as screen:
+        play = Scenario(SilentCrew("", "", tmp_path), publisher, Group(12), screen, began=0.0)
+        with pytest.raises(
+            PlayFailedError, match="gave up after 1000 s, waiting for three members"
+        ):
+            play.play()
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *(("--flights", count) for count in ("0", "336777", "many")),
+        *(("--seconds", seconds) for seconds in ("nan", "inf", "0", "-5", "1e9", "long")),
+    ],
+)
+def test_impossible_numbers_are_refused(
+    option: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as refused:
+        main([option, value])
+    assert refused.value.code == 2
+    assert f"argument {option}: between " in capsys.readouterr().err
