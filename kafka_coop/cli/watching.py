@@ -120,6 +120,9 @@ def _run_lines(
     for _ in _turns(interval, count):
         for happened in again():
             tell(happened.text)
+        if state.trouble:
+            last = ""  # what the group is like afterwards is told, changed or not
+            continue
         now = status_line(state.seen)
         if now != last:
             tell(now)
@@ -153,7 +156,8 @@ def _run_json(
     for _ in _turns(interval, count):
         for happened in again():
             tell(happened.kind, text=happened.text, **happened.facts)
-        tell_state()
+        if not state.trouble:  # else nothing was seen: the last look would be told as a new one
+            tell_state()
     return Exit.OK
 
 
