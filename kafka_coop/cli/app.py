@@ -32,6 +32,10 @@ simulate = typer.Typer(
 )
 app.add_typer(simulate, name="simulate")
 
+_LONGEST_REQUEST: Final = 3600.0
+"""Seconds: librdkafka's limit."""
+_LONGEST_PAUSE: Final = 86_400.0
+
 _PASSED_ON: Final = {"ignore_unknown_options": True, "allow_extra_args": True}
 """For commands that other modules parse: their --help is theirs too."""
 
@@ -60,7 +64,8 @@ SettingsFile: TypeAlias = Annotated[
     ),
 ]
 Timeout: TypeAlias = Annotated[
-    float, typer.Option("--timeout", min=0.1, help="Seconds for each request.")
+    float,
+    typer.Option("--timeout", min=0.1, max=_LONGEST_REQUEST, help="Seconds for each request."),
 ]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -166,7 +171,9 @@ def watch(
     setting: Setting = None,
     settings_file: SettingsFile = None,
     timeout: Timeout = 10.0,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between looks.")] = 1.0,
+    interval: Annotated[
+        float, typer.Option(min=0.1, max=_LONGEST_PAUSE, help="Seconds between looks.")
+    ] = 1.0,
     count: Annotated[
         int | None, typer.Option(min=1, help="End after so many looks; else go on.")
     ] = None,
