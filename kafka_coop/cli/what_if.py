@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from kafka_coop.planning.picture import html, svg
 from kafka_coop.planning.table import table
 from kafka_coop.types import Assignor, Subscription
 
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _MOST = 1_000_000
 """Partitions of a topic: more than a cluster has, and what memory there is for."""
 
@@ -120,8 +122,16 @@ def _note(done: list[Step], what: str, after: GroupPlan) -> GroupPlan:
 
 def _topic(text: str, option: str) -> tuple[str, int]:
     name, equals, number = text.rpartition("=")
-    if not equals or not name or not number.isdecimal() or not number.strip("0"):
+    if not equals or not name or not number.isdecimal() or not number.isascii():
         raise CommandError(f"{option}: {text!r} is no topic=partitions", Exit.USAGE)
+    if not number.strip("0"):
+        raise CommandError(f"{option}: {name!r}: a topic has at least one partition", Exit.USAGE)
+    if not _NAME.fullmatch(name):
+        raise CommandError(
+            f"{option}: {name!r}: a topic's name has letters, digits, '.', '_' and '-' alone, and"
+            " 249 of them at most",
+            Exit.USAGE,
+        )
     if len(number) > len(str(_MOST)) or int(number) > _MOST:
         raise CommandError(f"{option}: {name!r}: more than {_MOST:,} partitions", Exit.USAGE)
     return name, int(number)
