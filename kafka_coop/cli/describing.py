@@ -20,6 +20,7 @@ from kafka_coop.planning import GroupPlan
 from kafka_coop.planning.table import shown
 
 _MOST_MOVES: Final = 20
+_MOST_TOPICS: Final = 5
 _STATES: Final = {"Stable": "green", "Empty": "yellow"}
 
 
@@ -64,6 +65,7 @@ def description(look: GroupLook, next_round: Forecast) -> dict[str, Any]:
             }
             for p in look.partitions
         ],
+        "topics_not_seen": list(look.unseen),
         "unowned": [{"topic": p.topic, "partition": p.partition} for p in look.unowned],
         "lag": look.total_lag,
         "lag_unknown_because": look.unread,
@@ -133,6 +135,10 @@ def _facts(look: GroupLook, next_round: Forecast) -> Iterator[tuple[str, str]]:
     yield "partitions", _balance(look, next_round)
     if look.unowned and look.members:
         yield "unowned", _some(look.unowned)
+    if look.unseen:
+        topics = ", ".join(map(shown, look.unseen[:_MOST_TOPICS]))
+        more = ", …" if len(look.unseen) > _MOST_TOPICS else ""
+        yield "not seen", f"{topics}{more}: no such topic, or not for these credentials to see"
     if look.partitions or look.unread is not None:
         yield "lag", _lag(look)
     if beat := heartbeats(look.members):
@@ -149,14 +155,17 @@ def _lag(look: GroupLook) -> str:
     if look.unread is not None:
         return look.unread
     lags = {p: lag for p in look.partitions if (lag := look.lag(p)) is not None}
+    hidden = any(p.topic in look.unseen for p in look.partitions)
     if not lags:
-        return "not known: the group has committed nothing"
+        why = "no broker shows its topics" if hidden else "the group has committed nothing"
+        return f"not known: {why}"
     text = f"{sum(lags.values()):,}"
     worst = max(lags, key=lags.__getitem__)
     if lags[worst]:
         text += f", most on {shown(worst.topic)} {worst.partition}: {lags[worst]:,}"
     if unknown := [p for p in look.partitions if p not in lags]:
-        why = "" if look.committed.keys() & set(unknown) else " without a commit"
+        never = not hidden and not look.committed.keys() & set(unknown)
+        why = " without a commit" if never else ""
         text += f"; not known of {plural(len(unknown), 'partition')}{why}"
     return text
 

@@ -12,6 +12,7 @@ from kafka_coop.assignors import resolve
 from kafka_coop.cli.group import GroupLook, MemberLook
 from kafka_coop.errors import AssignorFailedError, ConfigurationError
 from kafka_coop.planning import GroupPlan, PartitionPlan, plan
+from kafka_coop.planning.table import shown
 from kafka_coop.protocol.subscription import encode_subscription
 from kafka_coop.protocol.user_data import Claim, encode_sticky
 from kafka_coop.types import Assignor, Generation
@@ -82,6 +83,8 @@ def _why_not(look: GroupLook) -> str:
         return "the group has no members"
     if not all(m.subscription is not None or m.problem for m in look.members):
         return f"the broker shows subscriptions of a stable group alone, and it is {look.state}"
+    if hidden := sorted({p.topic for p in look.owners}.intersection(look.unseen)):
+        return f"members own partitions of {shown(hidden[0])}, and no broker shows that topic"
     return ""
 
 

@@ -141,6 +141,15 @@ class GroupLook:
         return frozenset(told | given)
 
     @cached_property
+    def unseen(self) -> tuple[str, ...]:
+        """Topics of the members' that no broker shows, in order.
+
+        There are none of the name (any more), or these credentials may not see them.
+        """
+        named = self.topics | {p.topic for p in self.owners}
+        return tuple(sorted(named - self.cluster.partitions.keys()))
+
+    @cached_property
     def partitions(self) -> tuple[TopicPartition, ...]:
         """Every partition that concerns the group, in order."""
         wanted = {

@@ -189,6 +189,23 @@ def test_no_forecast_is_made_of_what_the_broker_hides() -> None:
     assert "no members" in forecast(look("", {}, [], state="Empty")).unknown
 
 
+def test_no_forecast_is_made_without_the_topics_that_are_owned() -> None:
+    """To credentials that may not describe a topic it is as if there were none."""
+    seen = look("cooperative-sticky", {}, [owning("a", "t", 0, 1), owning("b", "t")])
+    assert "members own partitions of t, and no broker shows" in forecast(seen).unknown
+    text = described(seen, 100)
+    assert "not seen     t: no such topic, or not for these credentials to see" in text
+    assert "not known: no broker shows its topics" in text
+    assert description(seen, forecast(seen))["topics_not_seen"] == ["t"]
+
+
+def test_a_topic_that_there_is_not_is_named() -> None:
+    """A misspelt one, as a rule: nobody owns anything of it."""
+    seen = settled("cooperative-sticky", {"orders": 2}, {"a": ("ordrs", "orders")})
+    assert "not seen     ordrs: no such topic" in described(seen, 100)
+    assert forecast(seen).changes == ()
+
+
 def test_names_that_move_the_cursor_are_written_out() -> None:
     evil = look("range\x1b[2J", {"t": 1}, [owning("a\x1b[2J", "t\x1b[2J", 0)])
     assert "\x1b" not in described(evil, 80)
