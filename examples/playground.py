@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,11 +18,21 @@ Config = dict[str, Any]
 
 @contextmanager
 def playground(**topics: int) -> Iterator[Config]:
-    """Yields the beginning of a client's configuration; the topics have so many partitions."""
+    """Yields the beginning of a client's configuration; the topics have so many partitions.
+
+    Raises:
+        SystemExit: A topic of yours has another number of them.
+    """
     servers = os.environ.get("KAFKA")
     if servers:
         admin = AdminClient({"bootstrap.servers": servers})
         there = admin.list_topics(timeout=30).topics
+        for topic in topics.keys() & there.keys():
+            if (count := len(there[topic].partitions)) != topics[topic]:
+                sys.exit(
+                    f"{servers} has a topic {topic!r} of {count} partitions, and this example"
+                    f" needs one of {topics[topic]}: delete it, or name another broker"
+                )
         wanted = [NewTopic(t, n) for t, n in topics.items() if t not in there]
         for made in (admin.create_topics(wanted) if wanted else {}).values():
             made.result()

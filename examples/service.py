@@ -74,8 +74,8 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     server, _ = start_http_server(0, addr="127.0.0.1")
-    with playground(orders=6) as config:
-        fill(config, "orders", range(6), records=100)
+    with playground(orders=12) as config:
+        fill(config, "orders", range(12), records=100)
         log.info("metrics: http://127.0.0.1:%d/metrics", server.server_port)
         service = {**config, "group.id": "orders-service", "client.id": "orders-service-1"}
         serve(service, ["orders"], lambda _: None, stopping)

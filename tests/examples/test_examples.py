@@ -61,6 +61,32 @@ def test_the_custom_assignor_shares_a_topic_and_takes_over() -> None:
     assert sorted(first + second) == alone == list(range(12))
 
 
+def test_a_topic_of_another_size_is_named(embedded: EmbeddedKafka) -> None:
+    """Else the example waits in vain for partitions that there are not."""
+    embedded.create_topic("orders", partitions=3)
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "custom_assignor.py"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env=environment(KAFKA=embedded.bootstrap_servers),
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "has a topic 'orders' of 3 partitions, and this example needs one of 12" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_examples_agree_on_the_size_of_a_topic() -> None:
+    """So that one can be run after the other, on the same broker."""
+    asked = {
+        number
+        for file in EXAMPLES.glob("*.py")
+        for number in re.findall(r"playground\(orders=(\d+)\)", file.read_text())
+    }
+    assert asked == {"12"}  # as orders.py creates it
+
+
 def test_the_custom_assignor_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     check_assignor(imported("custom_assignor", monkeypatch).Rendezvous, examples=50)
 
@@ -134,7 +160,7 @@ def test_a_crash_between_results_and_offsets_repeats_nothing(
 
 @pytest.mark.verdict
 def test_the_service_ends_in_good_order_at_sigterm(embedded: EmbeddedKafka) -> None:
-    embedded.create_topic("orders", partitions=6)
+    embedded.create_topic("orders", partitions=12)
     service = subprocess.Popen(
         [sys.executable, EXAMPLES / "service.py"],
         env=environment(KAFKA=embedded.bootstrap_servers),
@@ -148,9 +174,9 @@ def test_the_service_ends_in_good_order_at_sigterm(embedded: EmbeddedKafka) -> N
 
         def processed() -> bool:
             with urllib.request.urlopen(url, timeout=30) as page:
-                return 'service_records_total{topic="orders"} 600.0' in page.read().decode()
+                return 'service_records_total{topic="orders"} 1200.0' in page.read().decode()
 
-        wait_until(processed, "600 records were not processed", timedelta(seconds=PATIENCE / 2))
+        wait_until(processed, "1,200 records were not processed", timedelta(seconds=PATIENCE / 2))
         with urllib.request.urlopen(url, timeout=30) as page:
             assert "kafka_coop_assigned_partitions" in page.read().decode()
         service.send_signal(signal.SIGTERM)
@@ -163,9 +189,9 @@ def test_the_service_ends_in_good_order_at_sigterm(embedded: EmbeddedKafka) -> N
     reader = Consumer(
         {"bootstrap.servers": embedded.bootstrap_servers, "group.id": "orders-service"}
     )
-    done = reader.committed([TopicPartition("orders", p) for p in range(6)], timeout=30)
+    done = reader.committed([TopicPartition("orders", p) for p in range(12)], timeout=30)
     reader.close()
-    assert [p.offset for p in done] == [100] * 6
+    assert [p.offset for p in done] == [100] * 12
 
 
 @pytest.mark.real_kafka  # the embedded one takes no orders to create topics
