@@ -22,7 +22,7 @@ from kafka_coop.simulation.planner.ownership import fewest_moves
 from kafka_coop.simulation.planner.pace import hurried_beats
 from kafka_coop.simulation.planner.report import Result, result_of
 from kafka_coop.simulation.planner.scenario import COOPERATIVE, Plan, ScenarioError, load, parse
-from kafka_coop.simulation.planner.timeline import Timeline, ordinal
+from kafka_coop.simulation.planner.timeline import Phase, Timeline, ordinal
 from kafka_coop.simulation.process import Process
 from kafka_coop.simulation.settling import settle
 from kafka_coop.simulation.user import UserHabits
@@ -157,6 +157,46 @@ def test_members_who_came_before_count_for_a_zone_that_is_lost() -> None:
     assert sum(i.kind is Kind.CRASH for i in fates(plan).incidents) == 1
     with pytest.raises(ScenarioError, match=r"steps\.1\.zone = 5: none of 4 members"):
         parse({**SMALL, "zones": 6, "steps": [{**steps[0], "at": 61}, steps[1]]}, "here")
+
+
+AT_ONCE = {"do": "rolling-deploy", "batch": 1, "within": 0, "down": 10}
+
+
+@pytest.mark.parametrize(
+    ("steps", "left"),
+    [
+        pytest.param(
+            [{"do": "scale-out", "by": 1, "within": 100}, {**AT_ONCE, "at": 30}],
+            8,
+            id="a deploy amid a scale-out",
+        ),
+        pytest.param([AT_ONCE, {**AT_ONCE, "at": 15}], 4, id="two deploys"),
+        pytest.param([AT_ONCE, {"do": "zone-loss", "at": 15}], 2, id="lost amid a deploy"),
+        pytest.param(
+            [{"do": "rolling-deploy", "batch": 0.25, "every": 60}, {"do": "zone-loss", "at": 80}],
+            2,
+            id="lost between two batches",
+        ),
+        pytest.param(
+            [{"do": "scale-out", "by": 1, "within": 0}, {"do": "zone-loss"}],
+            4,
+            id="lost as they start",
+        ),
+    ],
+)
+def test_steps_may_overlap(steps: list[Mapping[str, object]], left: int) -> None:
+    plan = parse({**SMALL, "zones": 2, "steps": steps, "compare": ["kafka-coop"]}, "here")
+    (group,), _ = planner.simulate(plan)
+    assert group.rounds[-1].members == left
+    assert np.all(group.ownership.owner >= 0)
+
+
+def test_who_was_lost_before_it_started_is_shown_as_down() -> None:
+    steps = [{"do": "scale-out", "by": 1, "within": 100}, {"do": "zone-loss", "at": 11}]
+    plan = parse({**SMALL, "zones": 2, "steps": steps, "compare": ["kafka-coop"]}, "here")
+    (group,), _ = planner.simulate(plan)
+    down = {s.row for s in group.timeline.spans if s.phase is Phase.DOWN and s.end > group.ends}
+    assert down == {0, 2, 4, 6}
 
 
 def test_a_gap_that_never_ends_lasts_to_the_end_of_the_run() -> None:

@@ -95,7 +95,8 @@ class CoarseGroup:
         self._cluster = Cluster(partitions=plan.partitions())
         self._topics = tuple(self._cluster.partitions)
         self._row_of = fates.row_of
-        self._down_since: dict[int, float] = {}
+        later = range(plan.members, int(fates.row_of.max()) + 1)
+        self._down_since: dict[int, float] = dict.fromkeys(later, 0.0)
         self._incidents = list(fates.incidents)
         heapq.heapify(self._incidents)
         size = fates.row_of.size
@@ -164,9 +165,8 @@ class CoarseGroup:
             case Kind.START:
                 # The first JoinGroup only earns an id (KIP-394).
                 self.traffic.sent([at, at + 2 * self._hop])
-                row = self._row(process)
-                never_up = 0.0 if row >= self.plan.members else at
-                self.timeline.add(one, Phase.DOWN, self._down_since.pop(row, never_up), at)
+                since = self._down_since.pop(self._row(process), at)
+                self.timeline.add(one, Phase.DOWN, since, at)
                 self._known[process] = self._alive[process] = True
                 self._wishes[process] = at
                 return True
