@@ -287,6 +287,12 @@ def test_the_pace_of_a_hurry_is_the_machine_s() -> None:
             "steps.0.zone = 1: all members are in it then",
         ),
         ({"seed": -1}, "here: seed = -1: Input should be greater than or equal to 0 (a whole"),
+        ({"session_timeout": 1e-9}, "session_timeout = 1e-09: Input should be greater than or"),
+        ({"coordinator": 1e-9}, "coordinator = 1e-09: Input should be greater than or equal to 1"),
+        (
+            {"compare": [{"name": "x", "protocol": "eager", "heartbeat": 1e-9}]},
+            "compare.0.heartbeat = 1e-09: Input should be greater than or equal to 0.001",
+        ),
         ({"compare": ["eager", "eager"]}, "compare: eager is there twice: name each once"),
         (
             {"callback": 400},

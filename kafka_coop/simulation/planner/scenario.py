@@ -48,8 +48,8 @@ class Client(_Table):
     name: str = Field(min_length=1, description="what the table calls them")
     protocol: Literal["eager", "cooperative"] = Field(description="eager or cooperative")
     strategy: str = Field(default="cooperative-sticky", description="a built-in strategy's name")
-    heartbeat: Annotated[float, Field(gt=0, le=3600)] | None = Field(
-        default=3.0, description="heartbeat.interval.ms in seconds, above 0; null: as suggested"
+    heartbeat: Annotated[float, Field(ge=0.001, le=3600)] | None = Field(
+        default=3.0, description="heartbeat.interval.ms in seconds; null: as suggested"
     )
     hurries: bool = Field(default=False, description="true or false")
     beats_from_sync: bool = Field(default=True, description="true or false")
@@ -138,10 +138,10 @@ class Plan(_Table):
     callback: Seconds = Field(default=0.0, description="what on_revoke takes")
     commit: Seconds = Field(default=0.005, description="what the commit after on_revoke takes")
     leader: Seconds = Field(default=0.5, description="what the leader's assignor takes")
-    coordinator: Annotated[float, Field(gt=0, le=1e9)] = Field(
+    coordinator: Annotated[float, Field(ge=1, le=1e9)] = Field(
         default=20_000.0, description="requests of one group that the broker takes in a second"
     )
-    session_timeout: Annotated[float, Field(gt=0, le=1e6)] = Field(
+    session_timeout: Annotated[float, Field(ge=0.01, le=1e6)] = Field(
         default=45.0, description="session.timeout.ms in seconds"
     )
     rebalance_timeout: Annotated[float, Field(gt=0, le=1e6)] = Field(
