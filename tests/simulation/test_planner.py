@@ -453,6 +453,9 @@ NESTED = 3000 * "[" + 3000 * "]"
         pytest.param("x.yaml", f"a: {NESTED}", "x.yaml: is nested too deeply", id="deep YAML"),
         pytest.param("x.toml", f"a = {5000 * '9'}", "x.toml: is no TOML", id="large number"),
         ("x.yaml", "name: 2026-02-31", "x.yaml: is no YAML"),
+        ("x.yaml", "drains: !!bool maybe", "x.yaml: is no YAML: a value is not what its tag"),
+        ("x.yaml", "seed: !!int ''", "x.yaml: is no YAML: a value is not what its tag"),
+        ("x.yaml", "name: !!timestamp soon", "x.yaml: is no YAML: a value is not what its tag"),
         ("x.yaml", "", "x.yaml: must be a table of fields, and is empty"),
     ],
 )

@@ -284,6 +284,8 @@ def _read(path: Path, text: str) -> object:
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError) as error:  # ValueError: the 31st of February
         raise ScenarioError(f"{path}: is no YAML: {error}") from None
+    except (LookupError, AttributeError):  # PyYAML's own, of `!!bool maybe` and the like
+        raise ScenarioError(f"{path}: is no YAML: a value is not what its tag says") from None
 
 
 def _follows(error: Any) -> bool:
