@@ -9,7 +9,8 @@ from typing import Final
 
 _NEEDED: Final = ("typer", "rich")
 _UNAVAILABLE: Final = 7
-"""`kafka_coop.cli.exits.Exit.UNAVAILABLE`, spelled out: nothing is imported before the check."""
+_INTERRUPTED: Final = 130
+"""Of `kafka_coop.cli.exits.Exit`, spelled out: nothing is imported before the check."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,9 +22,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return _UNAVAILABLE
-    from kafka_coop.cli.app import run  # noqa: PLC0415  # needs what was looked for
+    try:
+        from kafka_coop.cli.app import run  # noqa: PLC0415  # needs what was looked for
 
-    return run(arguments)
+        return run(arguments)
+    except KeyboardInterrupt:  # as a rule amid the import, which takes half a second
+        return _INTERRUPTED
 
 
 if __name__ == "__main__":

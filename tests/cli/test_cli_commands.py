@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -236,6 +237,15 @@ def test_without_the_extra_one_line_says_what_to_install(
     assert entry.main([]) == Exit.UNAVAILABLE
     (line,) = capsys.readouterr().err.splitlines()
     assert line == "kafka-coop needs typer: pip install 'kafka-coop[cli]'"
+
+
+def test_an_interruption_amid_the_import_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(ModuleType):
+        def __getattr__(self, name: str) -> object:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "kafka_coop.cli.app", Interrupted("kafka_coop.cli.app"))
+    assert entry.main(["--help"]) == Exit.INTERRUPTED
 
 
 def test_a_reader_that_leaves_early_is_no_error() -> None:
