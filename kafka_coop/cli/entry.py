@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -22,6 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return _UNAVAILABLE
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # where it has no … or →, say
     try:
         from kafka_coop.cli.app import run  # noqa: PLC0415  # needs what was looked for
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from kafka_coop.cli.keys import Keys
 from kafka_coop.cli.reading import look
 from kafka_coop.cli.timeline import Happened, Timeline
 from kafka_coop.cli.watch_screen import View, picture, status_line
+from kafka_coop.cli.words import to_json
 
 _KEPT: Final = 1000
 """Entries of the timeline."""
@@ -139,7 +139,7 @@ def _run_json(
 ) -> int:
     def tell(kind: str, **facts: object) -> None:
         line = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": kind, **facts}
-        console.file.write(json.dumps(line, ensure_ascii=False) + "\n")
+        console.file.write(to_json(line, indent=None) + "\n")
         console.file.flush()
 
     def tell_state() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any, Final
@@ -64,6 +65,7 @@ def spread(counts: Iterable[int]) -> str:
     return f"{least} each" if least == most else f"{least}-{most} each"
 
 
-def to_json(value: Mapping[str, Any]) -> str:
-    """One document, its keys in the order given."""
-    return json.dumps(value, indent=2, ensure_ascii=False)
+def to_json(value: Mapping[str, Any], *, indent: int | None = 2) -> str:
+    """One document, its keys in the order given; in letters that the output has."""
+    encoding = (sys.stdout.encoding or "").lower()
+    return json.dumps(value, indent=indent, ensure_ascii=not encoding.startswith("utf"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -62,6 +63,16 @@ def test_in_a_pipe_the_lines_of_a_plan_are_whole(
     moves = [line for line in capsys.readouterr().out.splitlines() if "the member is new" in line]
     assert [line.split()[:2] for line in moves] == [[f"member-{n}", "newcomer"] for n in range(3)]
     assert all(line.endswith("withheld until it is revoked") for line in moves)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_what_the_encoding_lacks_is_escaped(encoding: str) -> None:
+    members = [*PLAN, "--members", "70", "--join", "Žofie"]  # … more rows than are shown
+    text, complaint = spawn(members, PYTHONIOENCODING=encoding).communicate(timeout=60)
+    assert (complaint, "\\u2026 11 more" in text, "\\u017dofie joins" in text) == ("", True, True)
+    text, complaint = spawn([*members, "--json"], PYTHONIOENCODING=encoding).communicate(timeout=60)
+    assert complaint == ""
+    assert json.loads(text)["steps"][-1]["what"] == "Žofie joins"
 
 
 def test_in_a_pipe_the_lines_of_a_description_are_whole(
