@@ -203,7 +203,7 @@ def client_config(
     Args:
         servers: ``--bootstrap-servers``.
         pairs: ``--config``, each ``key=value``.
-        file: ``--config-file``: lines of ``key=value``; blank ones and ``#`` comments are
+        file: ``--config-file``: lines of ``key=value``, in UTF-8; blank ones and ``#`` comments are
             skipped.
 
     Raises:
@@ -228,7 +228,7 @@ def client_config(
 
 def _read(file: Path) -> dict[str, str]:
     try:
-        lines = file.read_text().splitlines()
+        lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(f"--config-file {file}: {error}", Exit.USAGE) from None
     found = {}

@@ -110,7 +110,7 @@ def draw(made: Sequence[Step], file: Path) -> None:
         raise CommandError(f"--picture {file}: end it in .html or .svg", Exit.USAGE)
     content = svg(last.plan) if file.suffix == ".svg" else html(last.plan, f"If {last.what}")
     try:
-        file.write_text(content)
+        file.write_text(content, encoding="utf-8")
     except OSError as error:
         raise CommandError(f"--picture {file}: {error}", Exit.USAGE) from None
 

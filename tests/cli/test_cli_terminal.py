@@ -75,6 +75,19 @@ def test_what_the_encoding_lacks_is_escaped(encoding: str) -> None:
     assert json.loads(text)["steps"][-1]["what"] == "Žofie joins"
 
 
+def test_files_are_utf_8_whatever_the_locale(tmp_path: Path) -> None:
+    """The page says so of itself; and a password is the same bytes everywhere."""
+    (tmp_path / "client.properties").write_text("bootstrap.servers=Žofie:1\n", encoding="utf-8")
+    bare = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    page = tmp_path / "plan.html"
+    _, complaint = spawn([*PLAN, "--picture", str(page)], **bare).communicate(timeout=60)
+    assert complaint == ""
+    assert "→" in page.read_text(encoding="utf-8")
+    asked = ["groups", "--config-file", str(tmp_path / "client.properties")]
+    _, complaint = spawn(asked, **bare).communicate(timeout=60)
+    assert "can't reach" in complaint
+
+
 def test_in_a_pipe_the_lines_of_a_description_are_whole(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
