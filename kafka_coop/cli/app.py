@@ -14,6 +14,7 @@ from kafka_coop.cli.exits import MEANINGS, CommandError, Exit
 from kafka_coop.cli.guard import guarded, out_of_order
 from kafka_coop.cli.words import make_console, to_json
 from kafka_coop.planning import GroupPlan
+from kafka_coop.planning.table import shown
 from kafka_coop.types import Assignor
 
 _STATUSES: Final = "; ".join(f"{s.value} {meaning}" for s, meaning in MEANINGS.items())
@@ -158,7 +159,7 @@ def groups(
         typer.echo(to_json({"groups": names}))
     else:
         for name in names:
-            typer.echo(name)
+            typer.echo(shown(name))
     return Exit.OK
 
 

@@ -59,6 +59,19 @@ def test_a_list_of_groups_that_is_not_whole_is_an_error(
     assert "not all groups can be listed" in capsys.readouterr().err
 
 
+def test_each_group_has_a_line_whatever_its_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Any client may choose one; --json has it as it is."""
+    names = ["a\nb", "red \x1b[31m", "ünï"]
+    monkeypatch.setattr("kafka_coop.cli.reading.group_names", lambda _: names)
+    monkeypatch.setattr("kafka_coop.cli.connection.Connection.metadata", lambda _: None)
+    assert run(["groups", "-b", NOBODY]) == Exit.OK
+    assert capsys.readouterr().out == "a\\nb\nred \\x1b[31m\nünï\n"
+    assert run(["groups", "-b", NOBODY, "--json"]) == Exit.OK
+    assert json.loads(capsys.readouterr().out)["groups"] == names
+
+
 @pytest.mark.parametrize("command", [["describe", "g"], ["watch", "g"], ["groups"]])
 def test_brokers_that_are_not_there(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*command, "-b", NOBODY]) == Exit.UNREACHABLE
