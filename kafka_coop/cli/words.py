@@ -26,10 +26,16 @@ def make_console(*, stderr: bool = False) -> Console:
 
     In a pipe or file, lines are whole: what is folded can't be searched for.
     """
-    console = PipeConsole(stderr=stderr, highlight=False, emoji=False, markup=False)
-    if not console.is_terminal and "COLUMNS" not in os.environ:
+    # A width of 0 is none: terminals that do not know theirs have it.
+    said = {k: v for k, v in os.environ.items() if k != "COLUMNS" or _is_width(v)}
+    console = PipeConsole(stderr=stderr, highlight=False, emoji=False, markup=False, _environ=said)
+    if not console.is_terminal and "COLUMNS" not in said:
         console.width = _WHOLE
     return console
+
+
+def _is_width(text: str) -> bool:
+    return text.isdecimal() and int(text) > 0
 
 
 def ranges(partitions: Partitions) -> str:

@@ -55,10 +55,14 @@ def test_a_plan_fits_into_the_terminal(
     assert "the member is new" in " ".join(" ".join(lines).split())
 
 
+@pytest.mark.parametrize("columns", [None, "", "0", "wide"])
 def test_in_a_pipe_the_lines_of_a_plan_are_whole(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    columns: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns is None:
+        monkeypatch.delenv("COLUMNS", raising=False)
+    else:
+        monkeypatch.setenv("COLUMNS", columns)
     assert run(PLAN) == Exit.OK
     moves = [line for line in capsys.readouterr().out.splitlines() if "the member is new" in line]
     assert [line.split()[:2] for line in moves] == [[f"member-{n}", "newcomer"] for n in range(3)]
