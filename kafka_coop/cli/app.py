@@ -36,6 +36,8 @@ app.add_typer(simulate, name="simulate")
 _LONGEST_REQUEST: Final = 3600.0
 """Seconds: librdkafka's limit."""
 _LONGEST_PAUSE: Final = 86_400.0
+_MOST_MEMBERS: Final = 100_000
+"""More than a group has, and what memory there is for."""
 
 _PASSED_ON: Final = {"ignore_unknown_options": True, "allow_extra_args": True}
 """For commands that other modules parse: their --help is theirs too."""
@@ -207,7 +209,8 @@ def plan(
     settings_file: SettingsFile = None,
     timeout: Timeout = 10.0,
     members: Annotated[
-        int | None, typer.Option(min=1, help="Instead of GROUP: so many members (3) …")
+        int | None,
+        typer.Option(min=1, max=_MOST_MEMBERS, help="Instead of GROUP: so many members (3) …"),
     ] = None,
     topic: Annotated[
         list[str] | None,

@@ -101,6 +101,7 @@ def test_a_broker_that_says_nothing(silence: str, capsys: pytest.CaptureFixture[
         (["plan", "g", "-b", NOBODY, "--members", "2"], "a GROUP has its own"),
         (["plan", "g", "-b", NOBODY, "--assignor", "range"], "module:Class"),
         (["plan", "--topic", "t=3", "--change-to", "no.module:A"], "--change-to no.module:A: "),
+        (["plan", "--topic", "t=3", "--members", "100000000"], "'--members'"),
         (["plan", "--topic", "t"], "'t' is no topic=partitions"),
         (["plan", "--topic", "t=0"], "'t': a topic has at least one partition"),
         (["plan", "--topic", "t=\u0660"], "is no topic=partitions"),
