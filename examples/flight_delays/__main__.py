@@ -11,6 +11,7 @@ import argparse
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import date
 from pathlib import Path
@@ -26,6 +27,7 @@ from .picture import draw
 from .results import Results
 from .scenario import FailedError, Scenario, in_order
 
+FORMATS = (".svg", ".png", ".pdf")
 HOURS_PER_SECOND = 20
 """Of the data, at most."""
 MOST_AHEAD = 3000
@@ -35,7 +37,7 @@ partitions differ in time, and horizon and watermark are for some days."""
 
 def main() -> int:
     """Runs it all; 0 if the streams came to what pandas did, and all moved as it has to."""
-    arguments = _arguments()
+    arguments = parsed()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         servers = arguments.servers or stack.enter_context(LocalKafka()).bootstrap_servers
@@ -115,14 +117,24 @@ def _spark() -> SparkSession:
     return spark
 
 
-def _arguments() -> argparse.Namespace:
+def parsed(given: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line. What can't be written is refused here, before a run of minutes."""
     parser = argparse.ArgumentParser(description=__doc__)
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--months", type=int, choices=range(1, 13), default=1)
     size.add_argument("--days", type=int, choices=range(1, 366), metavar="1-365")
-    parser.add_argument("--picture", type=Path, default=Path("delays.svg"))
+    parser.add_argument("--picture", type=_picture, default=Path("delays.svg"))
     parser.add_argument("--servers", help="a Kafka without the topics flights and weather")
-    return parser.parse_args()
+    return parser.parse_args(given)
+
+
+def _picture(text: str) -> Path:
+    path = Path(text)
+    if path.suffix not in FORMATS:
+        raise argparse.ArgumentTypeError(f"{text}: end it in {' or '.join(FORMATS)}")
+    if not os.access(path.parent, os.W_OK | os.X_OK) or path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text}: can't be written there: name another")
+    return path
 
 
 if __name__ == "__main__":

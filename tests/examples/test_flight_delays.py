@@ -124,6 +124,17 @@ def test_all_own_something_and_both_topics_alike() -> None:
     assert group.moved(shared, shared) == frozenset()
 
 
+@pytest.mark.parametrize("name", ["delays.csv", "delays", "delays.txt", "no/such/delays.svg"])
+def test_a_picture_that_can_not_be_drawn_is_refused_before_the_run(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parsed = module("__main__").parsed
+    assert parsed(["--picture", str(tmp_path / "delays.png")]).picture == tmp_path / "delays.png"
+    with pytest.raises(SystemExit):
+        parsed(["--picture", str(tmp_path / name)])
+    assert f"argument --picture: {tmp_path / name}: " in capsys.readouterr().err
+
+
 def test_a_query_that_wrote_nothing_fails_the_run() -> None:
     scenario = module("scenario")
     with pytest.raises(scenario.FailedError, match="two"):
