@@ -63,7 +63,10 @@ def _of_moves(snapshot: Snapshot, after: Ints, known: Circumstances, at: Counts)
             Reason.DRAINING: known.draining[giver],
             Reason.NEW_MEMBER: known.new[taker],
             Reason.LOAD: carried[giver] > carried[taker],
-            Reason.BALANCE: (gets[giver] < had[giver]) & (gets[taker] > had[taker]),
+            # From who had more to who had less: else a plan that spoils the balance had it, too.
+            Reason.BALANCE: (had[giver] > had[taker])
+            & (gets[giver] < had[giver])
+            & (gets[taker] > had[taker]),
             Reason.RACK: known.nearer[at],
         },
         Reason.EXCHANGE,

@@ -156,6 +156,14 @@ def test_why_a_partition_goes_where_it_goes() -> None:
     } == {Reason.UNOWNED}
 
 
+def test_a_plan_that_spoils_the_balance_is_not_made_for_its_sake() -> None:
+    both = {m: Subscription(topics=("t", "u")) for m in ("a", "b")}
+    spoilt = plan("cooperative-sticky", {"t": 5, "u": 3}, both).under("range")
+    assert spoilt.balance_before == Balance(least=4, most=4, mean=4.0)
+    assert spoilt.balance_after == Balance(least=3, most=5, mean=4.0)
+    assert {p.reason for p in spoilt.moves} == {Reason.EXCHANGE}
+
+
 def test_claims_that_do_not_count_are_told_apart() -> None:
     group = owning(a=[0], b=[0, 1], c=[])
     group["c"] = Subscription(topics=(), owned=Partitions({"t": [2]}), generation=Generation(1))
