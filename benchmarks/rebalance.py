@@ -56,6 +56,7 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from benchmarks.broker import broker
+from benchmarks.ending import end_in_order_at_sigterm
 from benchmarks.rebalance_cost import Cost, History, report
 from benchmarks.rebalance_goals import verdict
 from benchmarks.settled import MemberLog, settled
@@ -386,6 +387,7 @@ def main() -> int:
     parser.add_argument("--kafka", default=DEFAULT_VERSION, help="the broker's version")
     parser.add_argument("--calm", type=float, default=0.0, help="seconds before each event")
     options = parser.parse_args()
+    end_in_order_at_sigterm()
     costs: dict[tuple[str, str, str], list[Cost]] = defaultdict(list)
     with broker(options.kafka) as kafka, tempfile.TemporaryDirectory() as folder:
         kafka.create_topic("load", partitions=PARTITIONS)

@@ -31,6 +31,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from benchmarks.broker import broker
+from benchmarks.ending import end_in_order_at_sigterm
 from benchmarks.rebalance import (
     HEARTBEAT,
     MEMBERS,
@@ -85,6 +86,7 @@ def main() -> int:
     parser.add_argument("--ways", default="close,drain,static,cooperative-sticky,java,mixed")
     add_phases(parser)
     options = parser.parse_args()
+    end_in_order_at_sigterm()
     costs: dict[tuple[str, str, str], list[Cost]] = defaultdict(list)
     with broker(options.kafka) as kafka, tempfile.TemporaryDirectory() as folder:
         kafka.create_topic("load", partitions=PARTITIONS)

@@ -17,6 +17,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from benchmarks.broker import broker
+from benchmarks.ending import end_in_order_at_sigterm
 from benchmarks.rebalance import AFTER_KILL, MEMBERS, PARTITIONS, PATIENCE, Group, Load
 from benchmarks.rebalance_cost import Cost, report
 from benchmarks.rebalance_goals import WATCHED, verdict
@@ -89,6 +90,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--kafka", default=DEFAULT_VERSION, help="the broker's version")
     options = parser.parse_args()
+    end_in_order_at_sigterm()
     costs: dict[tuple[str, str, str], list[Cost]] = defaultdict(list)
     memory: list[int] = []
     with broker(options.kafka) as kafka, tempfile.TemporaryDirectory() as folder:
