@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
@@ -331,6 +332,10 @@ def _instance(path: str, option: str) -> Assignor:
     module, colon, name = path.partition(":")
     if not colon or not module or not name:
         raise CommandError(f"{option}: {path!r} is no package.module:Class", Exit.USAGE)
+    if "" not in sys.path:
+        # An installed command does not look into the working directory, as `python -m` does. It
+        # comes last, so that what lies there passes for no other module.
+        sys.path.append("")
     try:
         made = getattr(importlib.import_module(module), name)()
     except Exception as error:  # noqa: BLE001  # a user's module may raise anything

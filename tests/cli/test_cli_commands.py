@@ -51,6 +51,27 @@ def test_a_strategy_that_can_not_be_made_is_no_traceback(
     assert "--assignor broken_strategy:Mine: " in capsys.readouterr().err
 
 
+def test_a_strategy_in_the_working_directory_is_found(tmp_path: Path) -> None:
+    """By the installed command, too, whose path begins with the command's own folder."""
+    (tmp_path / "own.py").write_text(
+        "from kafka_coop.assignors import CooperativeSticky\n"
+        "class Mine(CooperativeSticky):\n"
+        "    name = 'mine'\n"
+    )
+    installed = "import sys; from kafka_coop.cli.entry import main; sys.exit(main())"
+    asked = ["plan", "--topic", "t=3", "--assignor", "own:Mine", "--json"]
+    ran = subprocess.run(
+        [sys.executable, "-P", "-c", installed, *asked],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=HERE,
+    )
+    assert (ran.returncode, ran.stderr) == (Exit.OK, "")
+    assert json.loads(ran.stdout)["steps"][0]["assignor"] == "mine"
+
+
 def test_a_list_of_groups_that_is_not_whole_is_an_error(
     embedded: EmbeddedKafka, capsys: pytest.CaptureFixture[str]
 ) -> None:
