@@ -55,6 +55,22 @@ _POLL: Final = 0.1
 _REPORT_INTERVAL: Final = 0.5
 
 
+_REFUSED: Final = (
+    "; this broker, unlike Kafka's, takes no commit while members join: the next owner repeats"
+    " what was not committed"
+)
+
+
+def in_words(error: KafkaError) -> str:
+    """Why a commit failed.
+
+    Whoever gives partitions up commits and joins again; who does so a millisecond later than
+    another finds a round begun, in which librdkafka's mock cluster refuses it.
+    """
+    refused = error.code() == KafkaError.REBALANCE_IN_PROGRESS
+    return str(error.str()) + (_REFUSED if refused else "")
+
+
 class Outlet(logging.Handler):
     """Writes reports to standard output, also those that kafka_coop's log events make."""
 
@@ -159,7 +175,7 @@ class Member:
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         if error is not None:
-            self._outlet.report(Warned(text=error.str()))
+            self._outlet.report(Warned(text=in_words(error)))
         taken = {p.partition: p.offset for p in partitions if p.error is None}
         if taken:
             self._outlet.report(Committed(offsets=taken))

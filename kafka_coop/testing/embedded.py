@@ -6,7 +6,7 @@ demand. A cluster is up in milliseconds and needs neither Java nor Docker.
 
 What it is not. It has no TLS, SASL, quotas, admin requests, static-membership rules,
 consumer groups of KIP-848 that behave, or growing topics (delete and create anew instead,
-or use `LocalKafka`). Four traits of its group coordinator matter to tests:
+or use `LocalKafka`). Five traits of its group coordinator matter to tests:
 
 * A rebalance of a group that is up collects members for ``session.timeout.ms`` less one
   second (the whole of it where it is at most one second), even after all have joined. Tests
@@ -14,6 +14,9 @@ or use `LocalKafka`). Four traits of its group coordinator matter to tests:
 * The leader's first protocol is taken for everyone's. A member whose first protocol is
   another *ends the process* by an assertion in C. Mixed groups need a real broker.
 * SyncGroup answers wait until the leader has assigned something to every member.
+* While members join it takes no commit (REBALANCE_IN_PROGRESS), which Kafka's does. Of two that
+  give partitions up at once, the first to join again spoils the other's commit: what that has
+  not committed the next owner processes again.
 * A JoinGroup that is refused, `EmbeddedKafka.fail` included, is answered with nulls where the
   protocol has strings (protocol, leader, member id): read the error code first.
 """

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
+from confluent_kafka import KafkaError
 from demo_support import rebalanced
 
 from kafka_coop.demo.delays import Total
 from kafka_coop.demo.group import Group, State
+from kafka_coop.demo.member import in_words
 from kafka_coop.demo.narration import describe
 from kafka_coop.demo.reports import (
     Called,
@@ -150,3 +152,8 @@ def test_reports_in_words(report: Report, words: list[str]) -> None:
 def test_routine_is_not_worth_a_line() -> None:
     assert describe(Progress(processed=1, arrivals={})) is None
     assert describe(Committed(offsets={0: 1})) is None
+
+
+def test_a_commit_that_this_broker_alone_refuses_is_explained() -> None:
+    assert "unlike Kafka's" in in_words(KafkaError(KafkaError.REBALANCE_IN_PROGRESS))
+    assert "Kafka's" not in in_words(KafkaError(KafkaError.ILLEGAL_GENERATION))
