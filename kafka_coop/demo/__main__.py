@@ -41,6 +41,7 @@ _SHORTEST: Final = 0.1
 _LONGEST: Final = 3600.0
 """Seconds of publishing."""
 
+_UNWRITABLE: Final = 2
 _INTERRUPTED: Final = 128 + signal.SIGINT
 _UNAVAILABLE: Final = 7
 """As `kafka-coop` has it, which stands above: something that is needed is not installed."""
@@ -63,8 +64,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _status(PipeConsole(), given.flights, given.seconds)
     except BrokenPipeError:  # the reader, `head` perhaps, has seen enough; or Ctrl-C ended it too
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_no_more()
         return PIPE_CLOSED
+    except OSError as error:  # a full disk, as a rule
+        _write_no_more()
+        sys.stderr.write(f"FAILED: can't read or write: {error.strerror or error}\n")
+        return _UNWRITABLE
+
+
+def _write_no_more() -> None:
+    """Else the interpreter's own flush at its end would complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _status(console: Console, limit: int, seconds: float) -> int:

@@ -25,6 +25,8 @@ from kafka_coop.demo.screen import Screen
 DEMO = [sys.executable, "-m", "kafka_coop.demo", "--flights", "4000", "--seconds", "2"]
 PATIENCE = 100.0
 
+FULL = Path("/dev/full")
+
 
 def started() -> subprocess.Popen[str]:
     environment = {**os.environ, "COLUMNS": "200"}
@@ -77,6 +79,21 @@ def test_a_reader_that_has_seen_enough() -> None:
         demo.stdout = None
         _, errors = demo.communicate(timeout=PATIENCE)
     assert (demo.returncode, errors) == (141, "")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")
+def test_a_full_disk_is_said_in_one_line() -> None:
+    with FULL.open("wb") as full:
+        ran = subprocess.run(
+            DEMO,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+    assert ran.returncode == 2
+    assert ran.stderr == "FAILED: can't read or write: No space left on device\n"
 
 
 def test_a_reader_that_ctrl_c_ends_too() -> None:
