@@ -56,10 +56,10 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from benchmarks.broker import broker
-from benchmarks.ending import end_in_order_at_sigterm
 from benchmarks.rebalance_cost import Cost, History, report
 from benchmarks.rebalance_goals import verdict
 from benchmarks.settled import MemberLog, settled
+from kafka_coop.testing.ending import end_in_order_at_sigterm
 from kafka_coop.testing.java import client_program
 from kafka_coop.testing.local import DEFAULT_VERSION
 

@@ -31,7 +31,6 @@ from collections import defaultdict
 from pathlib import Path
 
 from benchmarks.broker import broker
-from benchmarks.ending import end_in_order_at_sigterm
 from benchmarks.rebalance import (
     HEARTBEAT,
     MEMBERS,
@@ -44,6 +43,7 @@ from benchmarks.rebalance import (
 )
 from benchmarks.rebalance_cost import Cost, report
 from benchmarks.rebalance_goals import verdict
+from kafka_coop.testing.ending import end_in_order_at_sigterm
 from kafka_coop.testing.local import DEFAULT_VERSION
 
 WINDOW = 10.0

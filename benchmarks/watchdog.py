@@ -17,10 +17,10 @@ from collections import defaultdict
 from pathlib import Path
 
 from benchmarks.broker import broker
-from benchmarks.ending import end_in_order_at_sigterm
 from benchmarks.rebalance import AFTER_KILL, MEMBERS, PARTITIONS, PATIENCE, Group, Load
 from benchmarks.rebalance_cost import Cost, report
 from benchmarks.rebalance_goals import WATCHED, verdict
+from kafka_coop.testing.ending import end_in_order_at_sigterm
 from kafka_coop.testing.local import DEFAULT_VERSION
 from kafka_coop.watchdog.guard import LOADS_AFTER
 

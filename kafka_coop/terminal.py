@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Final, NoReturn
 
 from rich.console import Console
@@ -16,3 +18,8 @@ class PipeConsole(Console):
     def on_broken_pipe(self) -> NoReturn:
         """Raises BrokenPipeError: rich's own would end the process with status 1."""
         raise BrokenPipeError
+
+
+def write_no_more() -> None:
+    """Ends standard output. Else the interpreter's own flush at its end would complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -28,6 +28,14 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 """The brokers' own: no pattern means them, and no group is asked about them."""
 
 
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def is_topic_name(text: str) -> bool:
+    """Whether a broker takes this as a topic's name."""
+    return _TOPIC_NAME.fullmatch(text) is not None and text not in (".", "..")
+
+
 def is_matched(topic: str, pattern: str) -> bool:
     """Whether a regular expression means the topic: it matches from its start."""
     return topic not in INTERNAL_TOPICS and re.match(pattern, topic) is not None

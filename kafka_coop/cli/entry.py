@@ -8,10 +8,9 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
+from kafka_coop.cli.exits import Exit
+
 _NEEDED: Final = ("typer", "rich")
-_UNAVAILABLE: Final = 7
-_INTERRUPTED: Final = 130
-"""Of `kafka_coop.cli.exits.Exit`, spelled out: nothing is imported before the check."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"kafka-coop needs {' and '.join(missing)}: pip install 'kafka-coop[cli]'",
             file=sys.stderr,
         )
-        return _UNAVAILABLE
+        return Exit.UNAVAILABLE
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # where it has no … or →, say
     try:
@@ -30,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return run(arguments)
     except KeyboardInterrupt:  # as a rule amid the import, which takes half a second
-        return _INTERRUPTED
+        return Exit.INTERRUPTED
 
 
 if __name__ == "__main__":

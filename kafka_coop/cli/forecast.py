@@ -49,14 +49,9 @@ def forecast(look: GroupLook, assignor: Assignor | None = None) -> Forecast:
         look: The group.
         assignor: For a strategy that is not built in.
     """
-    missing = _why_not(look)
+    missing = _why_not(look, assignor)
     if missing:
         return Forecast(unknown=missing)
-    if assignor is not None and assignor.name != look.assignor:
-        return Forecast(
-            unknown=f"the group's strategy is {look.assignor!r}, and the class that --assignor"
-            f" names is {assignor.name!r}"
-        )
     try:
         strategy = assignor or resolve(look.assignor)
     except ConfigurationError:
@@ -76,7 +71,7 @@ def forecast(look: GroupLook, assignor: Assignor | None = None) -> Forecast:
     return Forecast(plan=planned)
 
 
-def _why_not(look: GroupLook) -> str:
+def _why_not(look: GroupLook, assignor: Assignor | None) -> str:
     if look.kind != "classic":
         return "the broker assigns in a group of type consumer"
     if not look.members:
@@ -85,6 +80,11 @@ def _why_not(look: GroupLook) -> str:
         return f"the broker shows subscriptions of a stable group alone, and it is {look.state}"
     if hidden := sorted({p.topic for p in look.owners}.intersection(look.unseen)):
         return f"members own partitions of {shown(hidden[0])}, and no broker shows that topic"
+    if assignor is not None and assignor.name != look.assignor:
+        return (
+            f"the group's strategy is {look.assignor!r}, and the class that --assignor names is"
+            f" {assignor.name!r}"
+        )
     return ""
 
 

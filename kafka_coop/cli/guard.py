@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import signal
 import sys
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from rich.text import Text
 from kafka_coop.cli.exits import CommandError, Exit
 from kafka_coop.cli.words import make_console
 from kafka_coop.planning.table import shown
+from kafka_coop.terminal import write_no_more
 
 P = ParamSpec("P")
 
@@ -48,7 +48,7 @@ def _status(command: Callable[P, int | None], *args: P.args, **kwargs: P.kwargs)
     except KeyboardInterrupt:
         return int(Exit.INTERRUPTED)
     except BrokenPipeError:
-        _write_no_more()
+        write_no_more()
         return int(Exit.PIPE_CLOSED)
     except OSError as error:
         return out_of_order(error)
@@ -64,15 +64,10 @@ def out_of_order(error: OSError) -> int:
     try:
         sys.stdout.flush()
     except OSError:
-        _write_no_more()
+        write_no_more()
     where = f" {error.filename}" if error.filename else ""
     complain(f"can't read or write{where}: {error.strerror or error}")
     return int(Exit.USAGE)
-
-
-def _write_no_more() -> None:
-    """Else the interpreter's own flush at its end would complain."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def complain(text: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +14,8 @@ from kafka_coop.errors import AssignorFailedError, ConfigurationError
 from kafka_coop.planning import GroupPlan, plan
 from kafka_coop.planning.picture import html, svg
 from kafka_coop.planning.table import table
-from kafka_coop.types import Assignor, Subscription
+from kafka_coop.types import Assignor, Subscription, is_topic_name
 
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _MOST = 1_000_000
 """Partitions of a topic: more than a cluster has, and what memory there is for."""
 
@@ -126,7 +124,7 @@ def _topic(text: str, option: str) -> tuple[str, int]:
         raise CommandError(f"{option}: {text!r} is no topic=partitions", Exit.USAGE)
     if not number.strip("0"):
         raise CommandError(f"{option}: {name!r}: a topic has at least one partition", Exit.USAGE)
-    if not _NAME.fullmatch(name):
+    if not is_topic_name(name):
         raise CommandError(
             f"{option}: {name!r}: a topic's name has letters, digits, '.', '_' and '-' alone, and"
             " 249 of them at most",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import signal
 import sys
 import tempfile
@@ -27,7 +26,7 @@ from kafka_coop.demo.publisher import Publisher, PublishingError
 from kafka_coop.demo.results import Outcome, delays_table, metrics_table, outcome, verdict_lines
 from kafka_coop.demo.scenario import PlayFailedError, Scenario
 from kafka_coop.demo.screen import Screen
-from kafka_coop.terminal import PIPE_CLOSED, PipeConsole
+from kafka_coop.terminal import PIPE_CLOSED, PipeConsole, write_no_more
 from kafka_coop.testing.embedded import EmbeddedKafka, EmbeddedKafkaError
 
 _TOPIC: Final = "flights"
@@ -64,17 +63,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _status(PipeConsole(), given.flights, given.seconds)
     except BrokenPipeError:  # the reader, `head` perhaps, has seen enough; or Ctrl-C ended it too
-        _write_no_more()
+        write_no_more()
         return PIPE_CLOSED
     except OSError as error:  # a full disk, as a rule
-        _write_no_more()
+        write_no_more()
         sys.stderr.write(f"FAILED: can't read or write: {error.strerror or error}\n")
         return _UNWRITABLE
-
-
-def _write_no_more() -> None:
-    """Else the interpreter's own flush at its end would complain."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _status(console: Console, limit: int, seconds: float) -> int:

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from kafka_coop.spark.errors import OptionError
-from kafka_coop.types import TopicPartition
+from kafka_coop.types import TopicPartition, is_topic_name
 
 EARLIEST: Final = -2
 """In place of an offset: where the log begins. Spark's number."""
@@ -40,7 +40,6 @@ _LAST_INDEX: Final = 2**31 - 1
 _INDEX_DIGITS: Final = 10
 _FLAGS = re.compile(r"\(\?([aimsux]+)\)")
 """In front of a regular expression. Python wants them in front of all of it, or of a group."""
-_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +187,7 @@ def _is_index(given: Any) -> bool:
 
 
 def _check_topic(option: str, name: str) -> None:
-    if not _TOPIC.fullmatch(name) or name in (".", ".."):
+    if not is_topic_name(name):
         raise OptionError(
             option, f"{name!r} is no topic name: letters, digits, '.', '_' and '-' (1 to 249)"
         )

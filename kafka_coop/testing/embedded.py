@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 import threading
 import time
 import weakref
@@ -36,6 +35,7 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from kafka_coop.closeable import Closeable
 from kafka_coop.testing import librdkafka
+from kafka_coop.types import is_topic_name
 
 Api: TypeAlias = Literal[
     "Produce",
@@ -88,9 +88,6 @@ _SETTLING: Final = 0.001
 
 _DEFAULT: Final = -1
 """A broker's own number of partitions or replicas (KIP-464)."""
-
-_LEGAL: Final = re.compile("[a-zA-Z0-9._-]{1,249}")
-"""Names of topics."""
 
 _INVALID_TOPIC: Final = 17
 
@@ -460,7 +457,7 @@ def _tracked(library: ctypes.CDLL, request: int | None) -> TrackedRequest:
 
 def _topic(name: str) -> bytes:
     """What Kafka takes as a name: librdkafka takes any, up to its first NUL."""
-    if not _LEGAL.fullmatch(name) or name in (".", ".."):
+    if not is_topic_name(name):
         raise EmbeddedKafkaError(f"no topic can be named {name!r}", _INVALID_TOPIC)
     return name.encode()
 

@@ -118,15 +118,21 @@ class Hanging:
         return Token(value=f"token-{self._calls}", expires_at=self._clock.now + 100)
 
 
-@on_loop
-async def test_a_refresh_that_hangs_leaves_the_old_token_until_it_expires(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def about_to_hang() -> tuple[WallClock, Hanging, CachedTokens]:
+    """A token that lives for 15 seconds more, and is to be fetched anew."""
     clock = WallClock()
     source = Hanging(clock)
     tokens = CachedTokens(source, wall_clock=clock, clock=clock)
     await tokens.token()
     clock.now += 85
+    return clock, source, tokens
+
+
+@on_loop
+async def test_a_refresh_that_hangs_leaves_the_old_token_until_it_expires(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock, source, tokens = await about_to_hang()
     try:
         with pytest.MonkeyPatch.context() as impatient:
             impatient.setattr(oauth, "_REFRESH_LIMIT", 0.02)
@@ -141,11 +147,7 @@ async def test_a_refresh_that_hangs_leaves_the_old_token_until_it_expires(
 
 @on_loop
 async def test_nor_does_a_connection_that_gives_up_sooner_have_the_next_one_wait() -> None:
-    clock = WallClock()
-    source = Hanging(clock)
-    tokens = CachedTokens(source, wall_clock=clock, clock=clock)
-    await tokens.token()
-    clock.now += 85
+    _, source, tokens = await about_to_hang()
     try:
         first = asyncio.create_task(tokens.token())
         await asyncio.to_thread(source.asked.wait)

@@ -35,6 +35,14 @@ def started() -> subprocess.Popen[str]:
     )
 
 
+def read_a_line(demo: subprocess.Popen[str]) -> None:
+    """And no more: its reader goes away."""
+    assert demo.stdout is not None
+    demo.stdout.readline()
+    demo.stdout.close()
+    demo.stdout = None
+
+
 def processes_of(pid: int) -> list[int]:
     """The live children of a process."""
     listing = Path(f"/proc/{pid}/task/{pid}/children")
@@ -73,10 +81,7 @@ def test_an_interrupted_run_leaves_no_process_behind(number: signal.Signals) -> 
 
 def test_a_reader_that_has_seen_enough() -> None:
     with started() as demo:
-        assert demo.stdout is not None
-        demo.stdout.readline()
-        demo.stdout.close()
-        demo.stdout = None
+        read_a_line(demo)
         _, errors = demo.communicate(timeout=PATIENCE)
     assert (demo.returncode, errors) == (141, "")
 
@@ -99,10 +104,7 @@ def test_a_full_disk_is_said_in_one_line() -> None:
 def test_a_reader_that_ctrl_c_ends_too() -> None:
     """As in `make demo | tee log`: a terminal's Ctrl-C is for both."""
     with started() as demo:
-        assert demo.stdout is not None
-        demo.stdout.readline()
-        demo.stdout.close()
-        demo.stdout = None
+        read_a_line(demo)
         demo.send_signal(signal.SIGINT)
         _, errors = demo.communicate(timeout=PATIENCE)
     assert (demo.returncode, errors) == (141, "")

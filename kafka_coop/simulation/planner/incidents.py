@@ -95,16 +95,17 @@ def fates(plan: Plan) -> Fates:
 
     for action in sorted(_actions(plan), key=lambda a: a.at):
         row, at = action.row, action.at
-        if action.kind is Kind.START:
-            start(row, at)
-        elif is_up(row, at):
+        if up := is_up(row, at) and action.kind is not Kind.START:
             ends.append(Incident(at=at, process=running[row], kind=action.kind))
-            if action.kind is Kind.CLOSE:
+        match action.kind:
+            case Kind.START:
+                start(row, at)
+            case Kind.CLOSE if up:
                 start(row, at + action.down)
-        elif action.kind is Kind.CRASH:
-            starts.pop(running.get(row, -1), None)  # it never comes up
-        if action.kind is Kind.CRASH:
-            lost.add(row)
+            case Kind.CRASH:
+                if not up:
+                    starts.pop(running.get(row, -1), None)  # it never comes up
+                lost.add(row)
     begun = [Incident(at=at, process=process) for process, at in starts.items()]
     known = np.array(row_of)
     return Fates(

@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import heapq
 import random
-import signal
 import sys
 import tempfile
 import time
@@ -31,6 +30,7 @@ from typing import Final
 from confluent_kafka import Consumer, TopicPartition
 
 from kafka_coop.testing.cluster import KafkaCluster, wait_until
+from kafka_coop.testing.ending import end_in_order_at_sigterm
 from kafka_coop.testing.local import LocalKafka
 from kafka_coop.testing.trial.assess import assess
 from kafka_coop.testing.trial.copies import PARTITIONS as OUTPUTS
@@ -314,7 +314,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rate=given.rate,
         transactions=given.transactions,
     )
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # all is ended then
+    end_in_order_at_sigterm()
     with ExitStack() as stack:
         if given.journals:
             folder = given.journals

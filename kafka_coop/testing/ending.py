@@ -1,4 +1,4 @@
-"""How a benchmark ends that is told to."""
+"""How a trial or a benchmark ends that is told to."""
 
 from __future__ import annotations
 
