@@ -3,12 +3,13 @@
 `confluent_kafka.Consumer.poll` costs about twice what one record of a `consume` batch costs,
 so records are taken in batches and handed out one by one. From then on librdkafka counts them
 as consumed: what was prefetched must be subtracted from its positions, dropped when its
-partition goes, and held back while its partition is paused. That is this module's subject.
+partition goes, and held back while its partition is paused or is not to keep others waiting.
+That is this module's subject.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from confluent_kafka import Message
@@ -28,7 +29,8 @@ class RecordBuffer:
     `records` and `index` are public because `Fetcher.next` reads them for every record: a
     method call there would cost more than the rest. Records before `index` are delivered;
     the batch keeps them until it is replaced, since they tell the position. What is held back
-    is in `aside`, the last record delivered before it in `behind`.
+    is in `aside`, the last record delivered before it in `behind`. Where the batch has records of
+    the same partition, too, they are older.
 
     What changes several of these computes first, and then sets them all at once, with no call
     in between, at whose end a signal handler could raise.
@@ -68,27 +70,54 @@ class RecordBuffer:
                 held.setdefault(of, []).append(message)
             else:
                 records.append(message)
-        aside = self.aside | {of: self.aside.get(of, []) + held[of] for of in held}
+        aside = self.aside | {of: held[of] + self.aside.get(of, []) for of in held}
         behind = self.behind | {of: delivered[of] for of in held if of in delivered}
         self.records, self.aside, self.behind = records, aside, behind
 
     def give_back(self, partitions: Partitions) -> None:
-        """Makes the held-back records of these partitions the next to be delivered.
+        """Has the held-back records of these partitions delivered with this batch.
 
-        They are older than anything librdkafka will hand over of the same partition: it was
-        stopped when they were set aside.
+        They are older than anything librdkafka will hand over of the same partition.
         """
         returning = [of for of in self.aside if of in partitions]
         if not returning:
             return
         aside, behind = dict(self.aside), dict(self.behind)
         before = [behind.pop(of) for of in returning if of in behind]
-        records = before + self.records[: self.index]
-        index = len(records)
+        records = before + self.records
         for of in returning:
             records += aside.pop(of)
-        records += self.records[self.index :]
+        index = len(before) + self.index
         self.records, self.index, self.aside, self.behind = records, index, aside, behind
+
+    def taking_in(
+        self, batch: Sequence[Message], patient: Partitions, *, size: int, few: int
+    ) -> Contents:
+        """What would be held with the next batch, the one before being delivered.
+
+        Its records of ``patient`` partitions are held back, and of all that is held back of these
+        the oldest are to be delivered behind the others: as many as make it ``size``, or at least
+        a ``few``, and of each partition the same number. Who gives comes last the next time.
+        O(buffered).
+        """
+        records: list[Message] = []
+        fresh: dict[TopicPartition, list[Message]] = {}
+        for message in batch:
+            of = partition_of(message)
+            (fresh.setdefault(of, []) if of in patient else records).append(message)
+        aside = self.aside | {of: self.aside.get(of, []) + fresh[of] for of in fresh}
+        giving = [of for of in aside if of in patient]
+        most = max(size - len(records), few)
+        share = max(1, most // max(1, len(giving)))
+        for of in giving[:most]:
+            held = aside.pop(of)
+            records += held[:share]
+            if rest := held[share:]:
+                aside[of] = rest
+        delivered = self.delivered()
+        behind = {of: delivered[of] for of in aside if of in delivered}
+        before = [delivered[of] for of in giving if of in delivered and of not in aside]
+        return before + records, len(before), aside, behind
 
     def clear(self) -> None:
         """Forgets everything."""
@@ -104,7 +133,7 @@ class RecordBuffer:
     def waiting(self) -> dict[TopicPartition, Message]:
         """The next record to deliver of each partition that has one buffered."""
         held_back = [message for batch in self.aside.values() for message in batch]
-        return _last_records(reversed(held_back + self.records[self.index :]))
+        return _last_records(reversed(self.records[self.index :] + held_back))
 
     def __len__(self) -> int:
         """How many messages are undelivered, those held back included."""

@@ -12,6 +12,8 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message
 from fetching_support import record
 
+from kafka_coop.fetching.native import partition_of
+
 NATIVE = list[confluent_kafka.TopicPartition]
 INVALID = confluent_kafka.OFFSET_INVALID
 
@@ -89,6 +91,12 @@ class StandIn:
         if self.consume_raises:
             raise InterruptionError
         return taken
+
+    def poll(self, _: float) -> Message | None:
+        taken = self.consume(len(self.upcoming), 0.0)
+        for message in taken[1:]:  # of the others, that is
+            self.upcoming[partition_of(message).partition] -= 1
+        return taken[0] if taken else None
 
 
 class Striking:

@@ -27,7 +27,29 @@ class BufferMachine(RuleBasedStateMachine):
     def exhausted(self) -> bool:
         return self.buffer.index >= len(self.buffer.records)
 
+    def patient(self) -> Partitions:
+        """Those of which records are held back while they are not paused."""
+        return Partitions.of(of for of in self.buffer.aside if of not in self.paused)
+
     @precondition(exhausted)
+    @rule(of=st.lists(st.sampled_from(PARTITIONS), max_size=12), patient=subsets)
+    def take_in(self, of: list[TopicPartition], patient: Partitions) -> None:
+        batch: list[Message] = []
+        for one in of:
+            if one not in self.paused:
+                batch.append(record(one.partition, self.produced[one]))
+                self.waiting[one].append(self.produced[one])
+                self.produced[one] += 1
+        patient = Partitions.of(p for p in patient if p not in self.paused) | self.patient()
+        buffer = self.buffer
+        buffer.records, buffer.index, buffer.aside, buffer.behind = buffer.taking_in(
+            batch, patient, size=2, few=1
+        )
+        assert self.exhausted() == (not any(self.waiting.values()))
+        held = [of for of in buffer.aside if of in patient]
+        assert not held or len(buffer.records) - buffer.index >= 2
+
+    @precondition(lambda self: self.exhausted() and not self.patient())
     @rule(of=st.lists(st.sampled_from(PARTITIONS), max_size=12))
     def refill(self, of: list[TopicPartition]) -> None:
         batch: list[Message] = []

@@ -16,7 +16,9 @@ import pytest
 from confluent_kafka import Message
 from fetching_support import PATIENCE, SLICE, Topic, fetcher_of, offsets, until
 
+from kafka_coop.fetching.buffer import RecordBuffer
 from kafka_coop.fetching.fetcher import Fetcher
+from kafka_coop.fetching.newcomers import Newcomers
 from kafka_coop.testing import EmbeddedKafka
 from kafka_coop.types import TopicPartition
 
@@ -110,6 +112,9 @@ class TestCallbacks:
             until(lambda: bool(seen), lambda: fetcher.next(SLICE))
 
 
+_FETCHERS = {Fetcher.__module__, RecordBuffer.__module__, Newcomers.__module__}
+
+
 class Interruptions:
     """Raises from a signal handler that strikes inside the fetcher while it is armed.
 
@@ -133,7 +138,7 @@ class Interruptions:
         gc.enable()
 
     def _handle(self, _: int, frame: FrameType | None) -> None:
-        inside = frame is not None and frame.f_globals["__name__"] == Fetcher.__module__
+        inside = frame is not None and frame.f_globals["__name__"] in _FETCHERS
         if self.armed and inside:
             self.struck += 1
             raise InterruptionError
@@ -149,9 +154,13 @@ def ctrl_c_soon() -> Iterator[None]:
 
 
 class TestSignals:
+    @pytest.mark.parametrize("newcomers", [(), (2, 3)], ids=["", "some have to catch up"])
     @BOTH_WAYS
     def test_a_raising_handler_costs_no_record(
-        self, kafka: EmbeddedKafka, deliver: Callable[[Fetcher], list[Message]]
+        self,
+        kafka: EmbeddedKafka,
+        deliver: Callable[[Fetcher], list[Message]],
+        newcomers: tuple[int, ...],
     ) -> None:
         def step() -> list[Message]:
             signals.armed = True
@@ -165,7 +174,11 @@ class TestSignals:
         topic = Topic(kafka, partitions=4, records=5000)
         with fetcher_of(kafka) as fetcher, Interruptions() as signals:
             fetcher.add(topic.at(0))
-            until(lambda: signals.struck >= 5, lambda: read_it_all_once(fetcher, topic, 5000, step))
+            while signals.struck < 5:
+                if newcomers:
+                    fetcher.remove(topic.only(*newcomers))
+                    fetcher.add(topic.at(0, *newcomers))
+                read_it_all_once(fetcher, topic, 5000, step)
 
     def test_ctrl_c_ends_a_long_wait_of_next(self, kafka: EmbeddedKafka) -> None:
         with fetcher_of(kafka) as fetcher, ctrl_c_soon(), pytest.raises(KeyboardInterrupt):

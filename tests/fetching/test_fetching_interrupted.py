@@ -122,6 +122,35 @@ def test_a_change_that_is_interrupted_costs_no_record_and_is_finished_by_the_nex
 
 @EVERY_CALL
 @BEFORE_OR_AFTER
+@pytest.mark.parametrize("change", CHANGES)
+def test_so_it_is_while_one_partition_has_to_catch_up(
+    bench: Bench, change: str, too_late: bool, call: int
+) -> None:
+    prepare, act = CHANGES[change]
+    fetcher = bench.fetcher
+    fetcher.add({A: STARTS[A]})
+    fetcher.add({B: STARTS[B]})
+    got = bench.read(12)
+    prepare(fetcher)
+    before = len(got)
+    bench.strike(call, too_late=too_late)
+    with suppress(InterruptionError):
+        act(fetcher)
+        for _ in range(12):
+            got += bench.read(1)
+        got += fetcher.take(4, 0)
+    bench.strike(0, too_late=False)
+    fetcher.hold(False)
+    fetcher.resume(BOTH)
+    got += bench.read(60)
+    assert bench.running() == Partitions.of(offsets(got[before:])) | fetcher.assignment()
+    if change == "add":  # anew, from its start
+        got = [message for message in got if partition_of(message) == A]
+    in_turn(got, {A: 0, B: 50})
+
+
+@EVERY_CALL
+@BEFORE_OR_AFTER
 def test_what_is_added_again_after_an_interrupted_removal_begins_where_it_is_told_to(
     bench: Bench, too_late: bool, call: int
 ) -> None:
