@@ -61,6 +61,9 @@ from kafka_coop.watchdog.guard import Guard
 
 T = TypeVar("T")
 
+_A_TURN = 0.02
+"""Seconds that another thread waits, at most, for the membership's to do what it was asked for."""
+
 _AFTER_A_BUG = 1.0
 """Seconds until time goes on: what raised may raise at the same moment again."""
 
@@ -164,7 +167,11 @@ class ClassicBackend:
         return self._submit(lambda errands: self._commit(errands, offsets, timeout))
 
     def let_commits_in(self) -> None:
-        """See `Backend.let_commits_in`. None waits: the membership's thread sends them."""
+        """See `Backend.let_commits_in`. The membership's thread sends them, once it gets to run."""
+        sent = threading.Event()
+        # What was submitted begins one turn of the loop after it is heard of.
+        if self._call(lambda: asyncio.get_running_loop().call_soon(sent.set)):
+            sent.wait(_A_TURN)
 
     def committed(
         self, partitions: Partitions, timeout: timedelta
@@ -200,14 +207,15 @@ class ClassicBackend:
     def _post(self, event: ev.Event) -> None:
         self._call(lambda: self._handle(event))
 
-    def _call(self, what: Callable[[], object]) -> None:
+    def _call(self, what: Callable[[], object]) -> bool:
         loop = self._loop
         if loop is None or loop.is_closed():
-            return
+            return False
         try:
             loop.call_soon_threadsafe(what)
         except RuntimeError:  # closed between the look and the call
-            return
+            return False
+        return True
 
     def _submit(self, work: Callable[[Errands], Coroutine[Any, Any, T]]) -> Future[T]:
         loop, errands = self._loop, self._errands

@@ -33,7 +33,10 @@ class Observer:
 
 
 class Backend(Protocol):
-    """A membership. Every method may be called from any thread and returns at once."""
+    """A membership. Every method may be called from any thread.
+
+    All but `let_commits_in` and `stop` return at once.
+    """
 
     mailbox: Mailbox
 
@@ -74,7 +77,10 @@ class Backend(Protocol):
         """
 
     def let_commits_in(self) -> None:
-        """Sends what waits for this thread to let it in, before it waits for that."""
+        """Has sent what waits for this thread to let it in, before it waits for that, or works on.
+
+        Every call into librdkafka keeps the interpreter from other threads until it returns.
+        """
 
     def committed(
         self, partitions: Partitions, timeout: timedelta

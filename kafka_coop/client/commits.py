@@ -262,13 +262,15 @@ class Commits:
         """Auto-commit: returns when it is done, or given up and reported.
 
         Nobody has the partitions meanwhile: what the fetcher needs to let go of them, some
-        milliseconds, passes while the coordinator writes.
+        milliseconds, passes while the coordinator writes. It keeps the interpreter for as long, so
+        that a commit which is not on its way by then would come after it.
         """
         offsets = self._news(partitions)
         if not offsets:
             return
         within = self._patience()
         future = self._backend.commit(offsets, within)
+        self._backend.let_commits_in()
         self._ownership.silence(partitions)
         self._report(offsets, future.result(within.total_seconds() + 1))
 

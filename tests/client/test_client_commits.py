@@ -347,3 +347,38 @@ def test_without_on_commit_nobody_is_told_of_nothing(
     consumer.poll(0)
     assert not coordinator.asked
     assert not caplog.records
+
+
+# --- before a release ----------------------------------------------------------------------
+
+
+def test_a_commit_is_on_its_way_before_the_fetcher_lets_go(
+    consumer: CoopConsumer, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which keeps the interpreter from the thread that sends it, in the midst of a gap."""
+    done: list[tuple[str, int]] = []
+    coordinator.away = False
+
+    def note(what: str) -> Callable[..., None]:
+        return lambda *_: done.append((what, len(coordinator.asked)))
+
+    monkeypatch.setattr(consumer._backend, "let_commits_in", note("sent"))
+    monkeypatch.setattr(consumer._ownership, "silence", note("let go"))
+    consumer._commits.commit_before_release(ALL)
+    assert done == [("sent", 1), ("let go", 1)]
+
+
+def test_it_has_begun_when_it_is_let_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[int] = []
+
+    async def commit(*_: object) -> dict[Partition, ErrorCode]:
+        begun.append(1)
+        return {}
+
+    with CoopConsumer(CONFIG, registry=CollectorRegistry()) as consumer:
+        backend = consumer._backend
+        monkeypatch.setattr(backend, "_commit", commit)
+        for times in range(1, 100):
+            backend.commit({THERE: OffsetAndMetadata(offset=5)}, timedelta(seconds=1))
+            backend.let_commits_in()
+            assert len(begun) == times

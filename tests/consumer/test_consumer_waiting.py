@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from prometheus_client import CollectorRegistry
 
 from kafka_coop import CoopConsumer
+from kafka_coop.backend.mailbox import TopicErrors
+from kafka_coop.client import polling
 from kafka_coop.client.polling import slice_of_a_wait
 from kafka_coop.fetching.fetcher import Fetcher
 
@@ -39,3 +43,24 @@ def test_librdkafka_hears_of_a_topic_while_a_coordinator_is_still_looked_for(
         assert not asked, "a poll that may not wait asks for nothing"
         consumer.poll(0.5)
         assert set(asked) == {("orders",)}
+
+
+def test_what_comes_of_a_rebalance_ends_the_wait_of_a_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the length of a slice, which would be added to the gap of what moves."""
+    monkeypatch.setattr(polling, "_BUSY_SLICE", 5.0)
+    config = {"bootstrap.servers": "127.0.0.1:9", "group.id": "g", "log_level": 0}
+    with CoopConsumer(config, registry=CollectorRegistry()) as consumer:
+        mailbox = consumer._backend.mailbox
+        waits = mailbox.wait
+        put = threading.Thread(target=mailbox.put, args=[TopicErrors(errors={"orders": 3})])
+
+        def wait(timeout: float) -> None:
+            monkeypatch.undo()
+            put.start()
+            waits(timeout)
+
+        monkeypatch.setattr(mailbox, "wait", wait)
+        mailbox.expecting = True
+        message = consumer.poll(20)
+        assert message is not None
+        assert message.topic() == "orders"
