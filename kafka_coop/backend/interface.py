@@ -26,7 +26,7 @@ class Observer:
         """A round ended."""
 
     def heartbeat(self, latency: timedelta | None) -> None:
-        """A heartbeat was answered, or (None) was not."""
+        """A heartbeat was acknowledged, or (None) refused, or not answered."""
 
     def commit(self, latency: timedelta, results: Mapping[TopicPartition, ErrorCode]) -> None:
         """A commit ended."""

@@ -266,7 +266,7 @@ class Announce:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatObserved:
-    """For metrics: a heartbeat was answered, or failed."""
+    """For metrics: a heartbeat was acknowledged, or (None) refused, or not answered."""
 
     latency: timedelta | None
 

@@ -76,6 +76,9 @@ FOLLOW_UP_INTERVAL = 0.004
 """Seconds. Half of it is part of the gap of what moves, on average. Revoking takes some 20 ms."""
 _FOLLOW_UP_SLOWDOWN = 0.1  # of the time since the announcement
 
+_ACKNOWLEDGED = frozenset({ErrorCode.none, ErrorCode.rebalance_in_progress})
+"""Answers that say that the session goes on. All others refuse the beat."""
+
 
 class Pulse:
     """The heartbeats of one member. Beats while it has an identity to beat with."""
@@ -323,7 +326,9 @@ class Pulse:
             self._not_before = now + self._settings.retry_backoff.total_seconds()
             return (HeartbeatObserved(latency=None),), event.answer, sender
         error = event.answer.error
-        observed = HeartbeatObserved(latency=timedelta(seconds=now - sent_at))
+        acknowledged = error in _ACKNOWLEDGED
+        latency = timedelta(seconds=now - sent_at) if acknowledged else None
+        observed = HeartbeatObserved(latency=latency)
         if error is ErrorCode.none and now >= self._end_of_lease():
             self._doubtful = sent_at, now
             self.expire(now)
@@ -332,7 +337,7 @@ class Pulse:
             self._unhurried = max(self._unhurried, sent_at)
         if error is ErrorCode.rebalance_in_progress and sender == self._identity:
             self._hurried = sent_at
-        if error in (ErrorCode.none, ErrorCode.rebalance_in_progress):
+        if acknowledged:
             return (observed, *self._acknowledge(sent_at)), error, sender
         if sender == self._identity:  # else as in `start`
             self._not_before = now + self._settings.retry_backoff.total_seconds()

@@ -261,3 +261,22 @@ def test_a_beat_for_a_coordinator_that_was_given_up_is_waited_for_no_more(by: st
     assert not box.handle(late)
     box.answer_beat()
     assert box.last(CoordinatorChanged).node == NODE
+
+
+@pytest.mark.parametrize(
+    ("error", "acknowledged"),
+    [
+        (ErrorCode.none, True),
+        (ErrorCode.rebalance_in_progress, True),  # the broker has restarted the session's timer
+        (ErrorCode.unknown_member_id, False),
+        (ErrorCode.illegal_generation, False),
+        (ErrorCode.not_coordinator, False),
+    ],
+)
+def test_a_beat_that_is_refused_is_not_reported_as_acknowledged(
+    error: ErrorCode, acknowledged: bool
+) -> None:
+    """The metrics would show a session that goes on where the coordinator knows of none."""
+    box = MemberBox.fresh().at(State.STABLE)
+    box.beat(error)
+    assert (box.last(HeartbeatObserved).latency is not None) == acknowledged
