@@ -149,6 +149,10 @@ class ClassicBackend:
         """See `Backend.metadata`."""
         return self._identity
 
+    def last_known(self) -> GroupMetadata:
+        """See `Backend.last_known`."""
+        return self._identity
+
     def vouched(self) -> GroupMetadata:
         """See `Backend.vouched`. A value that never changes: any thread may take it."""
         return self._member.vouched

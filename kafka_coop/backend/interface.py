@@ -105,6 +105,9 @@ class Backend(Protocol):
     def metadata(self) -> GroupMetadata:
         """The member's identity now."""
 
+    def last_known(self) -> GroupMetadata:
+        """The same as it was last heard of, for who must not wait."""
+
     def vouched(self) -> GroupMetadata:
         """The identity that producers send offsets with; `kafka_coop.membership.core` has why."""
 

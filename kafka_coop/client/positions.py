@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from typing import Any
 
 import confluent_kafka
@@ -14,7 +15,7 @@ from kafka_coop.fetching.interface import Fetching
 from kafka_coop.metrics.scrape import MemberSnapshot, PartitionProgress
 from kafka_coop.partitions import offsets_of, plain, with_offsets
 from kafka_coop.protocol.messages import OffsetAndMetadata
-from kafka_coop.types import NO_GENERATION, Partitions, TopicPartition
+from kafka_coop.types import NO_GENERATION, Generation, Partitions, TopicPartition
 
 
 class Positions:
@@ -58,9 +59,13 @@ class Positions:
             self._ownership.resume(Partitions.of(wanted))
 
     def snapshot(self, backend: Backend) -> MemberSnapshot:
-        """For a scrape of the metrics: must not wait for a poll of the user."""
+        """For a scrape of the metrics: must not wait for a poll of the user.
+
+        Where another thread is inside librdkafka for long, for a partition's ends that a broker
+        does not tell, say, no positions are known; the member is in its group all the same.
+        """
         if not self._ownership.lock.try_within(0.1):
-            return MemberSnapshot()
+            return _standing(backend, backend.last_known().generation, {})
         progress = {}
         generation = NO_GENERATION
         try:
@@ -76,5 +81,13 @@ class Positions:
             progress.clear()  # closed meanwhile
         finally:
             self._ownership.lock.release()
-        stable = generation >= 0 and not backend.mailbox.expecting
-        return MemberSnapshot(generation=generation, stable=stable, progress=progress)
+        return _standing(backend, generation, progress)
+
+
+def _standing(
+    backend: Backend,
+    generation: Generation,
+    progress: Mapping[TopicPartition, PartitionProgress],
+) -> MemberSnapshot:
+    stable = generation >= 0 and not backend.mailbox.expecting
+    return MemberSnapshot(generation=generation, stable=stable, progress=progress)

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from kafka_coop import CoopConsumer
-from kafka_coop.types import GroupMetadata
+from kafka_coop.types import Generation, GroupMetadata, MemberId
 
 CONFIG: dict[str, Any] = {"bootstrap.servers": "127.0.0.1:9", "group.id": "g", "log_level": 0}
 
@@ -25,3 +25,17 @@ def test_who_a_member_is_is_asked_while_the_lock_is_held(monkeypatch: pytest.Mon
         monkeypatch.setattr(consumer._backend, "metadata", metadata)
         consumer.health()
         assert held == [True]
+
+
+def test_who_is_in_the_group_stays_so_while_another_thread_is_inside_librdkafka(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A partition without a leader keeps get_watermark_offsets waiting; probes failed meanwhile."""
+    with CoopConsumer(CONFIG, registry=CollectorRegistry()) as consumer:
+        monkeypatch.setattr(consumer, "_topics", ("t",))
+        joined = GroupMetadata(group_id="g", generation=Generation(5), member_id=MemberId("me"))
+        monkeypatch.setattr(consumer._backend, "_identity", joined)
+        monkeypatch.setattr(consumer._lock, "try_within", lambda _seconds: False)
+        found = consumer.health()
+        assert (found.generation, found.joined, found.stable) == (5, True, True)
+        assert found.problems == ()
