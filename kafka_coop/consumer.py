@@ -109,11 +109,12 @@ class CoopConsumer(Closeable):
             clock=clock.now,
         )
         undo.callback(self._metrics.close)
+        ours = self._config.group_protocol != "consumer"  # else the broker assigns
         self._fetcher, self._backend = membership(
             self._config,
             settings,
             lock=self._lock,
-            observer=LoggingObserver(self._metrics, self._log, settings.assignors),
+            observer=LoggingObserver(self._metrics, self._log, settings.assignors if ours else ()),
             statistics=self._metrics.librdkafka,
             log=self._log,
             logger=logger,

@@ -15,7 +15,8 @@ class StrategyChoice:
     bounces), and each costs the group dearly when it is forgotten there.
 
     Args:
-        assignors: This member's, most preferred first.
+        assignors: This member's, most preferred first; none where the broker is to assign, by
+            the member's own choice (KIP-848): it prefers none of them then, and nothing is said.
     """
 
     def __init__(self, assignors: Sequence[Assignor]) -> None:
@@ -27,7 +28,7 @@ class StrategyChoice:
 
     def news(self, record: RebalanceRecord) -> str | None:
         """What to tell the operator of a round, if it is not what was told before."""
-        if record.error is not None or record.protocol_name is None:
+        if record.error is not None or record.protocol_name is None or not self._preferred:
             return None
         text = self._explain(record)
         if text == self._told:

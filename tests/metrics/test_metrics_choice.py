@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from kafka_coop import CoopConsumer
 from kafka_coop.assignors import resolve
 from kafka_coop.membership.record import RebalanceRecord
 from kafka_coop.metrics.choice import StrategyChoice
@@ -81,3 +83,19 @@ def test_the_runbooks_first_step_is_told_of_where_it_stands_and_no_more() -> Non
     ]
     assert [text is not None for text in told] == [True, False, True, False]
     assert not any("lists it before" in text for text in told if text)
+
+
+def test_who_has_the_broker_assign_is_not_said_to_prefer_a_strategy_of_ours(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """No member of such a group lists one, and no restart would have it run on one."""
+    config = {
+        "bootstrap.servers": "127.0.0.1:9",
+        "group.id": "orders",
+        "group.protocol": "consumer",
+        "group.remote.assignor": "uniform",
+        "log_level": 0,
+    }
+    with CoopConsumer(config, registry=CollectorRegistry()) as consumer:
+        consumer._backend._observer.rebalance(a_round("uniform", cooperative=True))  # type: ignore[attr-defined]
+    assert not [r for r in caplog.records if r.levelname == "WARNING"]
