@@ -6,6 +6,7 @@ where a name is taken, none.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import fields
@@ -56,6 +57,15 @@ class GroupCollector(Collector):
         with self._lock:
             self._readers.pop(labels, None)
 
+    def begin_anew(self) -> None:
+        """In a process that was forked: its parent's consumers are none of its own.
+
+        With locks of its own: another thread of the parent's may have held these.
+        """
+        self.events = EventFamilies()
+        self._lock = threading.Lock()
+        self._readers = {}
+
     def describe(self) -> Iterable[Metric]:
         """The names, without reading any member: a registry asks for them to find clashes."""
         return [*(m for f in self._event_families() for m in f.describe()), *scraped(())]
@@ -94,6 +104,22 @@ def collector_for(registry: CollectorRegistry | None) -> GroupCollector:
             _register(collector, where)
             _collectors[where] = collector
         return collector
+
+
+def _begin_anew_in_child() -> None:
+    """A child that serves metrics would else go on telling of consumers that it can't use.
+
+    They are outside of the group for it, with what they owned at the fork, and never poll again:
+    alerts of a stuck round, of a late poll, and of partitions that are owned twice, without end.
+    """
+    global _collectors_lock  # noqa: PLW0603  # another thread of the parent's may have held it
+    _collectors_lock = threading.Lock()
+    for collector in list(_collectors.values()):
+        collector.begin_anew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew_in_child)
 
 
 def _register(collector: GroupCollector, registry: CollectorRegistry) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import weakref
 from datetime import timedelta
 
@@ -180,3 +181,24 @@ def test_labels_of_any_text_are_escaped(bench: Bench) -> None:
     odd = 'a"b\\c\nd é'
     bench.member(group_id=odd, client_id=odd)
     assert names_of(bench) == {(odd, odd)}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_child_tells_nothing_of_its_parents_consumers() -> None:
+    """It would tell of members that are stuck outside of the group, for as long as it lives."""
+    bench = Bench()
+    member = bench.member()
+    member.assignment(Partitions({"t": [0]}), bench.clocks.steady)
+    gc.collect()  # other tests' consumers: librdkafka crashes where a child frees its parent's
+    listening, speaking = os.pipe()
+    if os.fork() == 0:  # never returns: the child must not run the parent's tests
+        before = names_of(bench)
+        found = bench.member().labels.client_id, len(bench.series("kafka_coop_generation"))
+        os.write(speaking, f"{before} {found}".encode())
+        os._exit(0)
+    os.close(speaking)
+    with os.fdopen(listening) as said:
+        assert said.read() == "set() ('rdkafka', 0)"
+    os.wait()
+    assert bench.value("kafka_coop_assigned_partitions") == 1
