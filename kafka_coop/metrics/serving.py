@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import logging
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -27,6 +29,7 @@ _OK: Final = 200
 _NOT_FOUND: Final = 404
 _NOT_WELL: Final = 503
 _JSON: Final = "application/json"
+_ANY_IPV6: Final = "::"
 _MOST_PORTS: Final = 65535
 
 
@@ -65,7 +68,15 @@ class _Server(ThreadingHTTPServer):
 
     daemon_threads = True
 
+    def __init__(
+        self, address: Any, family: socket.AddressFamily, handler: type[BaseHTTPRequestHandler]
+    ) -> None:
+        self.address_family = family
+        super().__init__(address, handler)
+
     def server_bind(self) -> None:
+        if self.address_family == socket.AF_INET6 and self.server_address[0] == _ANY_IPV6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
@@ -137,7 +148,7 @@ def serve(
     Args:
         consumers: One, or several of this process. Registries that they share are served once.
         port: 0: any that is free.
-        host: The address to listen on; empty: all.
+        host: The address to listen on, IPv4 or IPv6, or a name; empty: all of both.
         max_lag: A consumer with more records to come is not ready.
 
     Raises:
@@ -150,12 +161,25 @@ def serve(
     if not 0 <= port <= _MOST_PORTS:
         raise ConfigurationError("port", f"port must be between 0 and {_MOST_PORTS}, not {port!r}")
     try:
-        server = _Server((host, port), _handler(several, max_lag))
+        server = _listening(host, port, _handler(several, max_lag))
     except OSError as error:
         raise ConfigurationError(
             "port", f"can't serve metrics on {host or '*'}:{port}: {error}; choose another port"
         ) from None
     return MetricsServer(server)
+
+
+def _listening(host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> _Server:
+    """On all addresses where no host is named: in some clusters pods have IPv6 ones alone.
+
+    A name that stands for addresses of both families is taken as ever, for its IPv4 one.
+    """
+    if not host and socket.has_dualstack_ipv6():
+        with contextlib.suppress(OSError):  # a kernel may know IPv6, and have no address of it
+            return _Server((_ANY_IPV6, port), socket.AF_INET6, handler)
+    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, *_, address = min(found, key=lambda one: one[0] != socket.AF_INET)
+    return _Server(address, family, handler)
 
 
 def _handler(consumers: Sequence[Observed], max_lag: int | None) -> type[BaseHTTPRequestHandler]:

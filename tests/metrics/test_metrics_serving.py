@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -96,6 +99,39 @@ def test_lag_is_judged_where_it_is_asked_for() -> None:
 def test_serving_asks_no_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socket.gethostbyaddr", lambda _name: pytest.fail("it asks"))
     with serve(Stub(WELL), 0) as server:
+        assert get(server, "/live")[0] == 200
+
+
+def _has_ipv6() -> bool:
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET6) as one:
+        one.bind(("::1", 0))
+        return True
+    return False
+
+
+@pytest.mark.skipif(not _has_ipv6(), reason="no IPv6 here")
+@pytest.mark.parametrize("host", ["::1", "::", ""])
+def test_who_has_ipv6_addresses_alone_is_served_too(host: str) -> None:
+    """Some clusters give their pods no others, and a probe comes by them."""
+    with serve(Stub(WELL), 0, host=host) as server:
+        with urlopen(f"http://[::1]:{server.port}/live", timeout=30) as answer:
+            assert answer.status == 200
+        if host != "::1":
+            assert get(server, "/live")[0] == 200
+
+
+@pytest.mark.parametrize("host", ["", "localhost"])
+def test_without_ipv6_it_is_served_by_ipv4(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the kernel knows of it and has no address of it, too."""
+    bind = socket.socket.bind
+
+    def refuse(self: socket.socket, address: Any) -> None:
+        if self.family == socket.AF_INET6:
+            raise OSError(errno.EADDRNOTAVAIL, "no such address")
+        bind(self, address)
+
+    monkeypatch.setattr(socket.socket, "bind", refuse)
+    with serve(Stub(WELL), 0, host=host) as server:
         assert get(server, "/live")[0] == 200
 
 
