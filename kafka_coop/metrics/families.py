@@ -145,7 +145,9 @@ class EventFamilies:
     )
     join_latency: Histogram = field(
         default_factory=partial(
-            _histogram, "join_latency_seconds", "JoinGroup requests that were granted."
+            _histogram,
+            "join_latency_seconds",
+            "From a round's first JoinGroup until one was granted.",
         )
     )
     sync_latency: Histogram = field(
