@@ -296,6 +296,7 @@ class ClassicBackend:
         if self._member.owned is not owned and self._errands is not None:
             self._errands.disown(owned - self._member.owned)
         self.mailbox.expecting = self._member.expecting
+        self.mailbox.wants_to_join = self._member.wants_to_join
         self.mailbox.news_every = self._member.news_every
         self._set_timer()
 

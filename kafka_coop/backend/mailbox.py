@@ -51,6 +51,7 @@ class Mailbox:
         lease_until: On `kafka_coop.backend.clock`: no record of a group partition may be handed
             out later (invariant 1).
         expecting: Work may come at any moment: poll in short slices.
+        wants_to_join: A round is to begin for the member, which may wait long for a coordinator.
         news_every: Seconds between two moments at which a round may begin.
         last_poll: Written by the user's thread: when it was last seen polling.
         last_delivery: The same: when it was last given a record, to the second.
@@ -62,6 +63,7 @@ class Mailbox:
         self.items: deque[Item] = deque()
         self.lease_until = float("-inf")
         self.expecting = False
+        self.wants_to_join = False
         self.news_every = float("inf")
         self.last_poll = float("-inf")
         self.last_delivery = float("-inf")

@@ -89,5 +89,6 @@ def _standing(
     generation: Generation,
     progress: Mapping[TopicPartition, PartitionProgress],
 ) -> MemberSnapshot:
-    stable = generation >= 0 and not backend.mailbox.expecting
+    unsettled = backend.mailbox.expecting or backend.mailbox.wants_to_join
+    stable = generation >= 0 and not unsettled
     return MemberSnapshot(generation=generation, stable=stable, progress=progress)

@@ -105,6 +105,11 @@ class Member(Joining, Leaving):
         return self.state not in _QUIET or self._pulse.announced
 
     @property
+    def wants_to_join(self) -> bool:
+        """Whether a round is to begin for us; where no coordinator is found, it may take long."""
+        return self.state is State.UNJOINED or self._rejoin is not None
+
+    @property
     def news_every(self) -> float:
         """Seconds between two moments at which a round may begin for us, while none does."""
         return _ON_ITS_WAY if self.state is State.UNJOINED else self._pulse.news_every

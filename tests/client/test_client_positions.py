@@ -39,3 +39,17 @@ def test_who_is_in_the_group_stays_so_while_another_thread_is_inside_librdkafka(
         found = consumer.health()
         assert (found.generation, found.joined, found.stable) == (5, True, True)
         assert found.problems == ()
+
+
+def test_a_round_that_has_lost_its_coordinator_is_still_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing is expected of the user, and so it counted as stable: the alert stayed silent."""
+    with CoopConsumer(CONFIG, registry=CollectorRegistry()) as consumer:
+        monkeypatch.setattr(consumer, "_topics", ("t",))
+        joined = GroupMetadata(group_id="g", generation=Generation(5), member_id=MemberId("me"))
+        monkeypatch.setattr(consumer._backend, "_identity", joined)
+        consumer._mailbox.wants_to_join = True
+        assert not consumer.health().stable
+        consumer._mailbox.wants_to_join = False
+        assert consumer.health().stable

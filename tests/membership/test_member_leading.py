@@ -288,3 +288,16 @@ def test_a_broken_assignment_is_told_of_and_changes_nothing(data: bytes) -> None
     box.handle(ev.SyncAnswered(token=token, answer=answer))
     assert box.member.owned == partitions("t", 0)
     assert [type(a) for a in box.actions()] == [ef.RaiseError]
+
+
+def test_a_member_whose_round_was_cut_wants_to_join_until_it_has() -> None:
+    """It may look for a coordinator for long, in the generation that it has."""
+    box = MemberBox.fresh().at(State.STABLE)
+    box.beat(ErrorCode.rebalance_in_progress)
+    box.handle(ev.JoinAnswered(token=box.last(ef.SendJoin).token, answer=CUT))
+    assert (box.state, box.member.generation) == (State.UNJOINED, 1)
+    assert box.member.wants_to_join
+    box.tick(1)
+    box.find()
+    box.join(partitions("t", 0, 1), generation=2)
+    assert (box.state, box.member.wants_to_join) == (State.STABLE, False)
