@@ -183,12 +183,10 @@ class Adopting(MemberCore):
         """
         first, *_ = out.outlived
         if after is not None:
-            first.callbacks.append(after)
-        else:
-            first.revoked -= out.gives_up.revoked
-            if self._announcing:  # rounds before these, whose on_assign has yet to be called
-                self._announcing[max(self._announcing)] += out.outlived
-                return ()
+            first.gave_up(out.gives_up, after)
+        elif self._announcing:  # rounds before these, whose on_assign has yet to be called
+            self._announcing[max(self._announcing)] += out.outlived
+            return ()
         return tuple(self._announcement(ended, now) for ended in out.outlived)
 
     def _look_up_what_came_back(self, out: BlockingStep) -> Effects:

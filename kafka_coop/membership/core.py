@@ -211,8 +211,6 @@ class MemberCore:
         self._steps += 1
         step = Step(step_id=self._steps, actions=giving.actions, blocking=True)
         self._blocking = BlockingStep(step_id=step.step_id, gives_up=giving, offered_at=now)
-        if self._round is not None:
-            self._round.gave_up(giving)
         return (OfferStep(step=step),), self._blocking
 
     def _withdraw(self) -> Effects:
@@ -331,6 +329,7 @@ class MemberCore:
 
     def _announce_failure(self, error: str, now: float) -> Effects:
         current, self._round = self._begin_round(now), None
+        current.assigned = NO_PARTITIONS  # not adopted, and so never the user's
         return (self._announcement(current, now, error),)
 
     def _announcement(self, ended: Round, now: float, error: str | None = None) -> Announce:

@@ -217,7 +217,7 @@ class Member(Joining, Leaving):
         if out.outlived:
             effects += self._announce_outlived(out, now, after=event)
         elif self._round is not None:
-            self._round.callbacks.append(event)
+            self._round.gave_up(out.gives_up, event)
         self.owned -= out.gives_up.released
         if self.state is State.PREPARING:
             self._prepared = True

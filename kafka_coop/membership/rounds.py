@@ -47,10 +47,14 @@ class Round:
         """The first cause is the first to be sent."""
         self.sent_reason = self.sent_reason or self.reason
 
-    def gave_up(self, what: GivingUp) -> None:
-        """Counts what a step took away."""
+    def gave_up(self, what: GivingUp, done: StepDone) -> None:
+        """Counts what a step took away, once it has: evicted meanwhile, it may be withdrawn.
+
+        What it would have revoked is then lost, and was counted twice.
+        """
         self.revoked |= what.revoked
         self.lost |= what.lost
+        self.callbacks.append(done)
 
     def record(
         self,

@@ -283,6 +283,28 @@ def test_evicted_while_a_revocation_runs_the_rest_is_lost() -> None:
     assert box.actions() == lost_and_released(T0)
 
 
+@pytest.mark.parametrize("begun", [False, True])
+def test_what_an_eviction_cost_is_counted_as_it_came_about(begun: bool) -> None:
+    """Else what was never given counted as come, and what was not revoked as gone twice."""
+    box = stable()
+    box.beat(ErrorCode.rebalance_in_progress)
+    box.answer_join(generation=2)
+    box.answer_sync(T0 | T2)
+    box.beat(ErrorCode.unknown_member_id)
+    step = box.last(ef.WithdrawStep).step_id
+    box.done.add(step)
+    box.handle(ev.StepDone(step_id=step) if begun else ev.StepWithdrawn(step_id=step))
+    box.do_steps()
+    box.answer_join(generation=3, member_id="another")
+    box.answer_sync(T1)
+    box.do_steps()
+    failed, after = (announced.record for announced in box.sent(ef.Announce))
+    assert (failed.revoked, failed.lost, failed.assigned) == (NOTHING, NOTHING, NOTHING)
+    assert after.revoked == (T1 if begun else NOTHING)
+    assert after.lost == (T0 if begun else T01)
+    assert after.assigned == T1
+
+
 def test_a_missed_sync_keeps_what_is_owned_under_its_old_generation() -> None:
     box = stable()
     box.beat(ErrorCode.rebalance_in_progress)
