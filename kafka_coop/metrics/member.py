@@ -83,6 +83,8 @@ class MemberMetrics:
         self._last_rebalance: float | None = None
         self._last_heartbeat: float | None = None
         self._rounds = 0
+        self._counted_as = ""
+        """The member id that `_rounds` are of."""
         self._led: _Led | None = None
         self.librdkafka = LibrdkafkaStatistics()
         self._lock = threading.Lock()
@@ -197,6 +199,9 @@ class MemberMetrics:
         # unsubscribed from look the same, though nothing follows: two rebalances then count as one.
         goes_on = record.follow_up or (record.cooperative and len(record.revoked) > 0)
         with self._lock:
+            # Who has left, or was evicted, amid a rebalance begins another with its next id.
+            if record.member_id != self._counted_as:
+                self._rounds, self._counted_as = 0, record.member_id
             self._rounds += 1
             settled_after = self._rounds
             if not goes_on:

@@ -200,6 +200,8 @@ REVOKED = Partitions({"a": [1]})
         # A failed round neither settles a rebalance nor is one of its rounds.
         ([replace(ROUND, follow_up=True), replace(ROUND, error="cut"), ROUND], [2]),
         ([replace(ROUND, follow_up=True)], []),
+        # It left amid a rebalance, and came back: the round with which it does is another's first.
+        ([replace(ROUND, revoked=REVOKED, member_id="a"), replace(ROUND, member_id="b")], [1]),
     ],
 )
 def test_rounds_until_a_rebalance_settled(
