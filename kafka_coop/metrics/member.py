@@ -177,7 +177,8 @@ class MemberMetrics:
         for phase, duration in phases_of(record).items():
             if duration > _ZERO:
                 self._phases[phase].observe(duration.total_seconds())
-        self._count_round(record)
+        if record.attempts:  # else librdkafka is the member: it tells of callbacks, not of rounds
+            self._count_round(record)
 
     def _note_plan(self, record: RebalanceRecord) -> None:
         """Counts what this member planned as the leader; as a follower it knows of no plan."""

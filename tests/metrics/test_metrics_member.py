@@ -200,6 +200,8 @@ REVOKED = Partitions({"a": [1]})
         # A failed round neither settles a rebalance nor is one of its rounds.
         ([replace(ROUND, follow_up=True), replace(ROUND, error="cut"), ROUND], [2]),
         ([replace(ROUND, follow_up=True)], []),
+        # KIP-848: partitions go, and nothing need come before the next rebalance, hours later.
+        ([replace(ROUND, revoked=REVOKED, attempts=0), replace(ROUND, attempts=0)], []),
         # It left amid a rebalance, and came back: the round with which it does is another's first.
         ([replace(ROUND, revoked=REVOKED, member_id="a"), replace(ROUND, member_id="b")], [1]),
     ],
