@@ -223,8 +223,9 @@ class TaskAssignment:
         unassigned: All tasks, where no client has a thread; else empty. Sorted.
         under_replicated: Stateful tasks with fewer standbys than configured, for want of
             clients. Sorted.
-        time_to_balance: The least time until no movement is pending: the probes still needed at
-            ``max.warmup.replicas`` a time. It is longer where restoring outlasts a probe.
+        time_to_balance: The time until no movement is pending: the probes still needed at
+            ``max.warmup.replicas`` a time. It is longer where restoring outlasts a probe, and
+            shorter where one movement makes up for another, as a standby's may.
     """
 
     clients: Mapping[str, ClientTasks] = field(default_factory=dict)
