@@ -11,7 +11,8 @@ from grafana.panels import GROUP, MEMBER, board, lines, number, states
 _RATE = "$__rate_interval"
 _UNOWNED = (
     f"max by (group) (kafka_coop_group_partitions{{{GROUP}}})"
-    f" - sum by (group) (kafka_coop_assigned_partitions{{{GROUP}}})"
+    f" - sum by (group) (kafka_coop_assigned_partitions{{{GROUP}}}"
+    f" and kafka_coop_generation{{{GROUP}}} >= 0)"
 )
 
 
