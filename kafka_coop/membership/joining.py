@@ -170,7 +170,7 @@ class Joining(Adopting):
         self._retries = 0
         current = self._begin_round(now)
         current.joined_at = now
-        current.generation = answer.generation
+        current.elected(answer.generation, leads=answer.leader == answer.member_id)
         current.protocol_name = answer.protocol_name
         current.broker_assigns = not answer.leader
         identity: Effects = (IdentityChanged(metadata=self.metadata, commits_open=False),)

@@ -29,6 +29,8 @@ class RebalanceRecord:
         reason: Why this member joined (the text it sent, KIP-800).
         error: Why the round failed; None when its assignment was adopted.
         generation: The round's generation, or the last one known where it failed.
+        led_since: The first generation of those that this member led without a break up to this
+            one: an attempt that a newcomer cuts short uses one up. None on followers.
         members: How many members the group has; None on followers, who are not told.
         attempts: JoinGroup requests sent.
         prepare: Commit and callbacks before the join.
@@ -50,6 +52,7 @@ class RebalanceRecord:
     reason: str = ""
     error: str | None = None
     generation: Generation = NO_GENERATION
+    led_since: Generation | None = None
     protocol_name: str | None = None
     cooperative: bool = True
     role: Role = Role.FOLLOWER

@@ -32,6 +32,7 @@ class Round:
     plan: PlanFigures | None = None
     planned_at: float | None = None
     generation: Generation = NO_GENERATION
+    led_since: Generation | None = None
     protocol_name: str | None = None
     role: Role = Role.FOLLOWER
     members: int | None = None
@@ -46,6 +47,14 @@ class Round:
     def __post_init__(self) -> None:
         """The first cause is the first to be sent."""
         self.sent_reason = self.sent_reason or self.reason
+
+    def elected(self, generation: Generation, *, leads: bool) -> None:
+        """JoinGroup was answered, once more where a newcomer came before SyncGroup was."""
+        if not leads:
+            self.led_since = None
+        elif self.led_since is None or generation > self.generation + 1:
+            self.led_since = generation
+        self.generation = generation
 
     def gave_up(self, what: GivingUp, done: StepDone) -> None:
         """Counts what a step took away, once it has: evicted meanwhile, it may be withdrawn.
@@ -74,6 +83,7 @@ class Round:
             reason=self.reason,
             error=error,
             generation=self.generation,
+            led_since=self.led_since,
             protocol_name=self.protocol_name,
             cooperative=cooperative,
             role=self.role,

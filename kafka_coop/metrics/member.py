@@ -190,7 +190,8 @@ class MemberMetrics:
         self._planned_moves["fewest"].inc(record.plan.fewest)
         if before is None or not before.plan.withheld:
             return
-        if before.generation <= record.generation <= before.generation + 1:
+        since = record.generation if record.led_since is None else record.led_since
+        if before.generation <= since <= before.generation + 1:
             # The round before withheld them, and this one gave them to their owners. Where others
             # led meanwhile, or this member was out of the group, they know how long it took.
             self._unowned_seconds.inc(before.plan.withheld * (record.planned_at - before.at))

@@ -301,3 +301,28 @@ def test_a_member_whose_round_was_cut_wants_to_join_until_it_has() -> None:
     box.find()
     box.join(partitions("t", 0, 1), generation=2)
     assert (box.state, box.member.wants_to_join) == (State.STABLE, False)
+
+
+@pytest.mark.parametrize(
+    ("leaders", "led_since"),
+    [(("me", "me"), 2), (("other", "me"), 3), (("me", "other"), None)],
+)
+def test_a_round_knows_since_when_this_member_leads_it(
+    leaders: tuple[str, str], led_since: int | None
+) -> None:
+    """A newcomer cuts it short between JoinGroup and SyncGroup: it goes on, one generation on."""
+    box = MemberBox.fresh().at(State.STABLE)
+    box.beat(ErrorCode.rebalance_in_progress)
+    box.answer_metadata({"t": 2})
+    for generation, leader in enumerate(leaders, 2):
+        box.answer_join(leader=leader, members=[member("me", "t")], generation=generation)
+        if leader == "me":
+            box.answer_metadata({"t": 2})
+            computed(box)
+        last = generation == 3
+        box.answer_sync(
+            partitions("t", 0, 1),
+            ErrorCode.none if last else ErrorCode.rebalance_in_progress,
+        )
+    box.do_steps()
+    assert box.last(ef.Announce).record.led_since == led_since

@@ -333,3 +333,26 @@ def test_the_leader_counts_its_moves_and_what_nobody_owned_meanwhile() -> None:
     assert bench.value("kafka_coop_leader") == 0
     led(30.0, PlanFigures(partitions=8))
     assert bench.value("kafka_coop_unowned_partition_seconds_total") == 1.5
+
+
+@pytest.mark.parametrize(("led_since", "counted"), [(8, 6.0), (9, 0.0), (None, 0.0)])
+def test_a_follow_up_round_that_newcomers_cut_short_counts_where_this_member_led_it_all(
+    led_since: int | None, counted: float
+) -> None:
+    """Each attempt uses up a generation: the last one is no less the round that gave them."""
+    bench = Bench()
+    member = bench.member()
+    withheld = PlanFigures(partitions=8, withheld=3)
+    first = replace(ROUND, generation=Generation(7), plan=withheld, planned_at=10.0)
+    since = None if led_since is None else Generation(led_since)
+    member.rebalance(first)
+    member.rebalance(
+        replace(
+            first,
+            generation=Generation(9),
+            led_since=since,
+            plan=PlanFigures(partitions=8),
+            planned_at=12.0,
+        )
+    )
+    assert bench.value("kafka_coop_unowned_partition_seconds_total") == counted
