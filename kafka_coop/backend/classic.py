@@ -171,11 +171,16 @@ class ClassicBackend:
         return self._submit(lambda errands: self._commit(errands, offsets, timeout))
 
     def let_commits_in(self) -> None:
-        """See `Backend.let_commits_in`. The membership's thread sends them, once it gets to run."""
-        sent = threading.Event()
+        """See `Backend.let_commits_in`. The membership's thread sends them, once it gets to run.
+
+        No event is waited for: a Ctrl-C may strike in there and leave it locked (see
+        `Mailbox.wait`), and the membership's thread would wait for it to set it.
+        """
+        sent = threading.Lock()
+        sent.acquire()
         # What was submitted begins one turn of the loop after it is heard of.
-        if self._call(lambda: asyncio.get_running_loop().call_soon(sent.set)):
-            sent.wait(_A_TURN)
+        if self._call(lambda: asyncio.get_running_loop().call_soon(sent.release)):
+            sent.acquire(timeout=_A_TURN)
 
     def committed(
         self, partitions: Partitions, timeout: timedelta

@@ -7,6 +7,7 @@ when there is something to take.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Mapping
@@ -71,13 +72,14 @@ class Mailbox:
         self.left = False
         self._begun: Item | None = None
         self._lock = threading.Lock()
-        self._arrived = threading.Condition(self._lock)
+        self._bell = threading.Lock()
+        self._bell.acquire()
 
     def put(self, item: Item) -> None:
         """Membership thread: leaves an item."""
-        with self._arrived:
+        with self._lock:
             self.items.append(item)
-            self._arrived.notify_all()
+        self._ring()
 
     def withdraw(self, step_id: int) -> bool:
         """Membership thread: takes a step back. False: it was begun already."""
@@ -108,12 +110,21 @@ class Mailbox:
             self._begun = None
 
     def wait(self, timeout: float) -> None:
-        """User's thread: waits for an item, or for the member to have left."""
-        with self._arrived:
-            self._arrived.wait_for(lambda: self.items or self.left, timeout)
+        """User's thread: waits for an item, or for the member to have left.
+
+        A Ctrl-C may strike in here, and leaves nothing locked: `threading.Condition` is written in
+        Python, and one at the end of its ``__enter__`` would leave the lock taken for good. The
+        membership's thread would wait for it in `put`, and every poll, and `close`.
+        """
+        self._bell.acquire(blocking=False)  # rung for what was taken since
+        if not (self.items or self.left):
+            self._bell.acquire(timeout=timeout)
 
     def set_left(self) -> None:
         """Membership thread: the member has left for good."""
-        with self._arrived:
-            self.left = True
-            self._arrived.notify_all()
+        self.left = True
+        self._ring()
+
+    def _ring(self) -> None:
+        with contextlib.suppress(RuntimeError):  # it has rung already
+            self._bell.release()
