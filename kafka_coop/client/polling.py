@@ -202,18 +202,19 @@ class Polling:
             busy = self._mailbox.expecting or not ownership.settled
             at_most = slice_of_a_wait(busy=busy, news_every=self._mailbox.news_every)
             wait = max(0.0, min(remaining, at_most))
-            self._fetch(got, n, 0.0 if busy else wait, take)
+            self._fetch(got, n, wait, take, busy=busy)
             if got:
                 self._mailbox.last_delivery = now
-            elif busy:
-                self._mailbox.wait(wait)  # which what comes of the rebalance ends, at once
             if len(got) >= n or remaining <= wait:
                 return
 
-    def _fetch(self, got: list[Message], n: int, wait: float, take: _Take) -> None:
+    def _fetch(self, got: list[Message], n: int, wait: float, take: _Take, *, busy: bool) -> None:
+        had = len(got)
         with self._ownership.lock:
             self._fetcher.hold(not self.may_deliver(clock.now()))
-            got += take(n - len(got), wait)
+            got += take(n - had, 0.0 if busy else wait)
+        if busy and len(got) == had:
+            self._mailbox.wait(wait)  # which what comes of the rebalance ends, at once
         self._handover.require_usable()
         if got and not self.may_deliver(clock.now()):
             # Stopped or starved in the wait: what came in the end is not ours any more.

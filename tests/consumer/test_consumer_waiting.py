@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import Message
 from prometheus_client import CollectorRegistry
 
 from kafka_coop import CoopConsumer
@@ -64,3 +66,50 @@ def test_what_comes_of_a_rebalance_ends_the_wait_of_a_poll(monkeypatch: pytest.M
         message = consumer.poll(20)
         assert message is not None
         assert message.topic() == "orders"
+
+
+class Asking:
+    """A consumer whose rebalance never ends, and that has one record to deliver."""
+
+    def __init__(self, consumer: CoopConsumer, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.record = Message(topic="orders", partition=0, offset=5)
+        self.mailbox = consumer._backend.mailbox
+        self.mailbox.lease_until = float("inf")
+        self.mailbox.expecting = True
+        batches = iter([[self.record]])
+        monkeypatch.setattr(consumer._fetcher, "take", lambda *_: next(batches, []))
+
+
+@pytest.fixture
+def consumer() -> Iterator[CoopConsumer]:
+    config = {"bootstrap.servers": "127.0.0.1:9", "group.id": "g", "log_level": 0}
+    with CoopConsumer(config, registry=CollectorRegistry()) as consumer:
+        yield consumer
+
+
+def test_while_a_rebalance_is_under_way_consume_waits_for_more_than_it_has(
+    consumer: CoopConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looked again and again without a pause, for as long as it was given."""
+    asking = Asking(consumer, monkeypatch)
+
+    def wait(_: float) -> None:
+        monkeypatch.undo()
+        asking.mailbox.put(TopicErrors(errors={"orders": 3}))
+
+    monkeypatch.setattr(asking.mailbox, "wait", wait)
+    assert consumer.consume(10, timeout=0.5) == [asking.record]
+    assert asking.mailbox.items, "what comes of the rebalance ends it"
+
+
+def test_what_it_has_is_not_delivered_where_the_lease_ends_in_that_wait(
+    consumer: CoopConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asking = Asking(consumer, monkeypatch)
+
+    def stopped(_: float) -> None:
+        asking.mailbox.lease_until = float("-inf")
+
+    monkeypatch.setattr(asking.mailbox, "wait", stopped)
+    assert consumer.consume(10, timeout=0.05) == []
+    monkeypatch.undo()
