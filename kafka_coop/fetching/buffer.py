@@ -9,7 +9,7 @@ That is this module's subject.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from confluent_kafka import Message
@@ -97,8 +97,8 @@ class RecordBuffer:
 
         Its records of ``patient`` partitions are held back, and of all that is held back of these
         the oldest are to be delivered behind the others: as many as make it ``size``, or at least
-        a ``few``, and of each partition the same number. Who gives comes last the next time.
-        O(buffered).
+        a ``few``, and of each partition the same number, or all that is held of it. Who gives
+        comes last the next time. O(buffered).
         """
         records: list[Message] = []
         fresh: dict[TopicPartition, list[Message]] = {}
@@ -108,8 +108,7 @@ class RecordBuffer:
         aside = self.aside | {of: self.aside.get(of, []) + fresh[of] for of in fresh}
         giving = [of for of in aside if of in patient]
         most = max(size - len(records), few)
-        share = max(1, most // max(1, len(giving)))
-        for of in giving[:most]:
+        for of, share in _shares({of: len(aside[of]) for of in giving[:most]}, most).items():
             held = aside.pop(of)
             records += held[:share]
             if rest := held[share:]:
@@ -138,6 +137,19 @@ class RecordBuffer:
     def __len__(self) -> int:
         """How many messages are undelivered, those held back included."""
         return len(self.records) - self.index + sum(map(len, self.aside.values()))
+
+
+def _shares(held: Mapping[TopicPartition, int], most: int) -> dict[TopicPartition, int]:
+    """How many each gives of what is held of it: ``most`` in all, unless less is held.
+
+    Were a remainder left over, more would come in with each batch than goes out, and a long
+    backlog be held whole.
+    """
+    shares = dict(held)
+    for n, of in enumerate(sorted(held, key=held.__getitem__)):
+        shares[of] = min(held[of], most // (len(held) - n))
+        most -= shares[of]
+    return shares
 
 
 def _without(messages: Iterable[Message], partitions: Partitions) -> list[Message]:

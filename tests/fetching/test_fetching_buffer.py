@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+
 import hypothesis.strategies as st
+import pytest
 from confluent_kafka import KafkaError, Message
 from fetching_support import record
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -133,3 +136,19 @@ def test_an_error_without_a_partition_is_nobodys() -> None:
     buffer.set_aside(Partitions({"t": [0]}))
     buffer.drop(Partitions({"t": [0]}))
     assert len(buffer.records) == 1
+
+
+@pytest.mark.parametrize("partitions", range(1, 13))
+@pytest.mark.parametrize("uneven", [False, True])
+def test_no_more_comes_in_than_goes_out_of_what_is_held_back(partitions: int, uneven: bool) -> None:
+    """Whatever the number of partitions does not divide: a long backlog would be held whole."""
+    buffer = RecordBuffer()
+    patient = Partitions({"t": range(partitions)})
+    backlog = (record(0 if uneven and n > 60 else n % partitions, n) for n in itertools.count())
+    for size in [60, *[10] * 100]:
+        batch = list(itertools.islice(backlog, size))
+        buffer.records, buffer.index, buffer.aside, buffer.behind = buffer.taking_in(
+            batch, patient, size=1, few=10
+        )
+        buffer.index = len(buffer.records)
+        assert len(buffer) <= 50
