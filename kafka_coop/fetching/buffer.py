@@ -134,6 +134,19 @@ class RecordBuffer:
         held_back = [message for batch in self.aside.values() for message in batch]
         return _last_records(reversed(self.records[self.index :] + held_back))
 
+    def held_back(self, partitions: Partitions) -> tuple[int, int]:
+        """How many records are held back of these partitions, and about how many bytes.
+
+        The larger of a partition's first and last stands for all: to ask each of thousands, again
+        and again, would cost more than to deliver them.
+        """
+        count = size = 0
+        for of, held in self.aside.items():
+            if of in partitions:
+                count += len(held)
+                size += len(held) * max(len(held[0]), len(held[-1]))
+        return count, size
+
     def __len__(self) -> int:
         """How many messages are undelivered, those held back included."""
         return len(self.records) - self.index + sum(map(len, self.aside.values()))

@@ -56,7 +56,7 @@ _PREFETCH_BYTES = 1 << 20
 (``queued.max.messages.kbytes``), and refills at once what was taken out."""
 
 _HELD_BATCHES = 8
-"""So many batches at most are held of what newcomers bring."""
+"""So many batches at most are held of what newcomers bring, or the bytes of so many."""
 
 _A_FEW = 10
 """Records of newcomers between two looks at librdkafka's queue. One costs 5 µs."""
@@ -280,9 +280,8 @@ class Fetcher(Queries):
         """
         self._settle()
         buffer = self._buffer
-        room = max(_A_FEW, _HELD_BATCHES * self._batch_size - len(buffer))
-        asked = min(self._batch_size, room)
         patient = self._newcomers.partitions & self._running()
+        asked = min(self._batch_size, max(_A_FEW, self._room(patient)))
         try:
             taken = self._consumer.consume(asked, 0.0)
             contents = buffer.taking_in(taken, patient, size=n, few=_A_FEW)
@@ -294,6 +293,17 @@ class Fetcher(Queries):
             raise
         self._newcomers.saw(taken, all_there_was=len(taken) < asked, held=buffer.aside)
         self._size_batches(taken)
+
+    def _room(self, patient: Partitions) -> int:
+        """How many more records may be held of newcomers.
+
+        By bytes, too: the size of a batch is by its last record, which may be another partition's
+        and small, where megabytes are held of one. What is paused is not to be delivered, and
+        keeps nobody's place.
+        """
+        count, size = self._buffer.held_back(patient)
+        full = size >= _HELD_BATCHES * _PREFETCH_BYTES
+        return 0 if full else _HELD_BATCHES * self._batch_size - count
 
     def _size_batches(self, last: Sequence[Message]) -> None:
         if last:

@@ -91,6 +91,30 @@ class TestABacklog:
         read(fetcher, 1_000)
         assert native.upcoming[1] <= 1_000 + 8 * 20
 
+    def test_of_large_records_no_more_is_held_than_a_few_megabytes_and_one_batch(self) -> None:
+        """Small ones at the ends of batches would have as many asked for as if all were small."""
+        fetcher, native = fetcher_of(log_of(100, 3_000, 3_000), prefetch=50)
+        large = bytes(1 << 20)
+        native.log[1] = [record(1, offset, value=large) for offset in range(300)]
+        fetcher.add({A: AT_ITS_END})
+        fetcher.add({B: FROM_THE_START, C: FROM_THE_START})
+        for _ in range(100):
+            read(fetcher, 1)
+            held = fetcher._buffer.aside.get(B, [])
+            assert sum(map(len, held)) <= 8 * (1 << 20) + 50 * len(large)
+
+    def test_what_is_held_of_it_while_it_is_paused_has_the_others_come_no_slower(self) -> None:
+        fetcher, native = fetcher_of(log_of(2_000, 2_000), prefetch=50)
+        fetcher.add({A: AT_ITS_END})
+        fetcher.add({B: FROM_THE_START})
+        read(fetcher, 1_200)
+        fetcher.pause(Partitions.of([B]))
+        assert len(fetcher._buffer) > 350, "as many as may be held"
+        before = native.upcoming[0]
+        fetcher.take(50, 0)
+        fetcher.take(1, 0)
+        assert native.upcoming[0] == before + 50
+
     def test_where_nobody_was_before_nobody_waits(self) -> None:
         fetcher, native = fetcher_of(log_of(100, 100))
         fetcher.add({A: AT_ITS_END, B: FROM_THE_START})
