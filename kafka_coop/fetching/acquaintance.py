@@ -32,6 +32,10 @@ _RETRY = 0.2
 _LONGEST_RETRY = 5.0
 """Seconds between two questions while no broker answers; doubled each time."""
 
+_MISSING_FOR = 5.0
+"""Seconds for which a topic that does not exist is not asked for again, unless it is to be fetched.
+A member that owns nothing asks with every slice of a poll."""
+
 _ONE_BY_ONE = 16
 """More topics than this are asked for at once, with all the others of the cluster."""
 
@@ -52,20 +56,25 @@ class Acquaintance:
         self._ask = ask
         self._clock = clock
         self._met: dict[str, float] = {}
+        self._missing: dict[str, float] = {}
         self._fetched_since: dict[str, float] = {}
         self._failures = 0
         self._not_before = float("-inf")
 
-    def strangers(self, topics: Iterable[str]) -> tuple[str, ...]:
+    def strangers(self, topics: Iterable[str], *, exist: bool = False) -> tuple[str, ...]:
         """Those that librdkafka may not know, and may be asked for now."""
         now = self._clock()
         if now < self._not_before:
             return ()
-        return tuple(t for t in topics if not self._knows(t, now))
+        strangers = [t for t in topics if not self._knows(t, now)]
+        return tuple(t for t in strangers if exist or not self._is_missing(t, now))
 
     def _knows(self, topic: str, now: float) -> bool:
         met = now - self._met.get(topic, float("-inf")) <= _GOOD_FOR
         return met or now - self._fetched_since.get(topic, now) > _BY_ITSELF
+
+    def _is_missing(self, topic: str, now: float) -> bool:
+        return now - self._missing.get(topic, float("-inf")) <= _MISSING_FOR
 
     def fetches(self, topics: Iterable[str]) -> None:
         """Is told, after every change, of which topics librdkafka fetches something now."""
@@ -76,7 +85,7 @@ class Acquaintance:
         for new in current - self._fetched_since.keys():
             self._fetched_since[new] = now
 
-    def meet(self, topics: Iterable[str], timeout: float) -> None:
+    def meet(self, topics: Iterable[str], timeout: float, *, exist: bool = False) -> None:
         """Waits until librdkafka knows these topics; never raises.
 
         Milliseconds where it has a connection. Without an answer in time a partition is
@@ -85,8 +94,9 @@ class Acquaintance:
         Args:
             topics: Their names.
             timeout: Seconds, for each question; the first that is not answered is the last.
+            exist: It is known that they do, whatever was told of them before.
         """
-        strangers = self.strangers(topics)
+        strangers = self.strangers(topics, exist=exist)
         for question in strangers if len(strangers) <= _ONE_BY_ONE else (None,):
             try:
                 answer = self._ask(question, timeout)
@@ -96,5 +106,8 @@ class Acquaintance:
                 self._failures = min(self._failures + 1, 10)
                 return
             self._failures = 0
-            exist = [t for t, told in answer.topics.items() if told.error is None]
-            self._met.update(dict.fromkeys(exist, self._clock()))
+            there = [t for t, told in answer.topics.items() if told.error is None]
+            asked = strangers if question is None else (question,)
+            now = self._clock()
+            self._met.update(dict.fromkeys(there, now))
+            self._missing.update(dict.fromkeys(set(asked).difference(there), now))

@@ -146,7 +146,8 @@ class Fetcher(Queries):
             _require_start(start.offset)
             if of in self._starts:
                 raise _error(_CONFLICT, f"{of} is fetched already")
-        self.expect({of.topic: None for of in starts}, _INTRODUCTION)
+        topics = {of.topic: None for of in starts}
+        self._acquaintance.meet(topics, _INTRODUCTION, exist=True)
         self._newcomers.come(Partitions.of(starts), beside=self.assignment())
         self._change(starts={**self._starts, **starts})
 

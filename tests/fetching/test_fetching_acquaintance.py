@@ -4,6 +4,7 @@ import itertools
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from kafka_coop.fetching.acquaintance import Acquaintance
@@ -76,9 +77,35 @@ def test_a_topic_that_does_not_exist_stays_a_stranger() -> None:
     brokers = Brokers()
     acquaintance = brokers.acquaintance()
     acquaintance.meet(["a"], 0.5)
+    brokers.now += 6
     assert acquaintance.strangers(["a"]) == ("a",)
     brokers.topics.add("a")
     acquaintance.meet(["a"], 0.5)
+    assert acquaintance.strangers(["a"]) == ()
+
+
+@pytest.mark.parametrize("count", [1, 17])
+def test_topics_that_do_not_exist_are_asked_for_every_few_seconds_alone(count: int) -> None:
+    """A member of a group that has nothing yet asks with every slice of every poll."""
+    brokers = Brokers()
+    names = [f"t{n}" for n in range(count)]
+    acquaintance = brokers.acquaintance()
+    for _ in range(600):
+        acquaintance.meet(names, 0.5)
+        brokers.now += 0.05
+    assert 6 <= len(brokers.questions) <= 7
+
+
+def test_a_topic_that_did_not_exist_is_asked_for_at_once_when_it_is_to_be_fetched() -> None:
+    brokers = Brokers()
+    acquaintance = brokers.acquaintance()
+    acquaintance.meet(["a"], 0.5)
+    brokers.topics.add("a")
+    acquaintance.meet(["a"], 0.5)
+    assert acquaintance.strangers(["a"]) == ()
+    assert acquaintance.strangers(["a"], exist=True) == ("a",)
+    acquaintance.meet(["a"], 0.5, exist=True)
+    brokers.now += 6
     assert acquaintance.strangers(["a"]) == ()
 
 
@@ -118,4 +145,4 @@ def test_many_topics_are_one_question() -> None:
     acquaintance = brokers.acquaintance()
     acquaintance.meet(names, 0.5)
     assert brokers.questions == [None]
-    assert acquaintance.strangers(names) == ("t99",)
+    assert acquaintance.strangers(names, exist=True) == ("t99",)
