@@ -202,10 +202,13 @@ class Polling:
             busy = self._mailbox.expecting or not ownership.settled
             at_most = slice_of_a_wait(busy=busy, news_every=self._mailbox.news_every)
             wait = max(0.0, min(remaining, at_most))
+            had = len(got)
             self._fetch(got, n, wait, take, busy=busy)
             if got:
                 self._mailbox.last_delivery = now
-            if len(got) >= n or remaining <= wait:
+            # The fetcher comes back early with a part of what there is, beside a backlog.
+            early = len(got) > had and time.monotonic() < deadline
+            if len(got) >= n or (remaining <= wait and not early):
                 return
 
     def _fetch(self, got: list[Message], n: int, wait: float, take: _Take, *, busy: bool) -> None:

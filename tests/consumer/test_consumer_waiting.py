@@ -113,3 +113,15 @@ def test_what_it_has_is_not_delivered_where_the_lease_ends_in_that_wait(
     monkeypatch.setattr(asking.mailbox, "wait", stopped)
     assert consumer.consume(10, timeout=0.05) == []
     monkeypatch.undo()
+
+
+def test_what_the_fetcher_brings_early_and_in_part_does_not_end_the_wait(
+    consumer: CoopConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside a backlog it comes back at once: of a wait shorter than a slice all was left over."""
+    monkeypatch.setattr(polling, "_CALM_SLICE", 60.0)
+    consumer._backend.mailbox.lease_until = float("inf")
+    parts = iter([[Message(topic="orders", partition=0, offset=n)] for n in range(3)])
+    monkeypatch.setattr(consumer._fetcher, "take", lambda *_: next(parts))
+    assert [message.offset() for message in consumer.consume(3, timeout=30)] == [0, 1, 2]
+    monkeypatch.undo()
