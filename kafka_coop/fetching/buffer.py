@@ -105,14 +105,21 @@ class RecordBuffer:
         for message in batch:
             of = partition_of(message)
             (fresh.setdefault(of, []) if of in patient else records).append(message)
-        aside = self.aside | {of: self.aside.get(of, []) + fresh[of] for of in fresh}
+        aside = self.aside | {of: [] for of in fresh if of not in self.aside}
         giving = [of for of in aside if of in patient]
         most = max(size - len(records), few)
-        for of, share in _shares({of: len(aside[of]) for of in giving[:most]}, most).items():
-            held = aside.pop(of)
+        there = {of: len(aside[of]) + len(fresh.get(of, ())) for of in giving[:most]}
+        for of, share in _shares(there, most).items():
+            held, more = aside.pop(of), fresh.pop(of, [])
+            if share >= len(held):
+                held, more = held + more, []
             records += held[:share]
-            if rest := held[share:]:
+            rest = held[share:]  # of thousands this is the only copy
+            rest += more
+            if rest:
                 aside[of] = rest
+        for of, more in fresh.items():
+            aside[of] = aside[of] + more
         delivered = self.delivered()
         behind = {of: delivered[of] for of in aside if of in delivered}
         before = [delivered[of] for of in giving if of in delivered and of not in aside]

@@ -281,7 +281,8 @@ class Fetcher(Queries):
         """
         self._settle()
         buffer = self._buffer
-        patient = self._newcomers.partitions & self._running()
+        # Of those that are gone there is nothing, neither here nor to come.
+        patient = NO_PARTITIONS if self._held else self._newcomers.partitions - self._paused
         asked = min(self._batch_size, max(_A_FEW, self._room(patient)))
         try:
             taken = self._consumer.consume(asked, 0.0)

@@ -155,6 +155,14 @@ class TestNewcomers:
         newcomers.saw([], all_there_was=True, held={})
         assert newcomers.partitions == NO_PARTITIONS
 
+    def test_in_mid_backlog_nobody_is_looked_through_in_vain(self) -> None:
+        """For every few records, that is: to find that all stay cost more than to deliver these."""
+        newcomers = Newcomers()
+        newcomers.come(Partitions.of([B]), beside=Partitions.of([A]))
+        before = newcomers.partitions
+        newcomers.saw([record(0, 0), record(1, 0)], all_there_was=False, held={})
+        assert newcomers.partitions is before
+
     def test_one_of_which_nothing_has_come_yet_may_have_a_backlog(self) -> None:
         newcomers = Newcomers()
         newcomers.come(Partitions.of([B, C]), beside=Partitions.of([A]))
