@@ -9,6 +9,7 @@ That is this module's subject.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -137,9 +138,17 @@ class RecordBuffer:
         return self.behind | _last_records(self.records[: self.index])
 
     def waiting(self) -> dict[TopicPartition, Message]:
-        """The next record to deliver of each partition that has one buffered."""
-        held_back = [message for batch in self.aside.values() for message in batch]
-        return _last_records(reversed(self.records[self.index :] + held_back))
+        """The next record to deliver of each partition that has one buffered.
+
+        Of what is held back only as many are looked at as it takes: who commits after each record
+        asks for each.
+        """
+        held_back = {
+            of: first
+            for of, held in self.aside.items()
+            for first in itertools.islice((m for m in held if m.error() is None), 1)
+        }
+        return held_back | _last_records(reversed(self.records[self.index :]))
 
     def held_back(self, partitions: Partitions) -> tuple[int, int]:
         """How many records are held back of these partitions, and about how many bytes.

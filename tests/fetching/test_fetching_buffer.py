@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 
 import hypothesis.strategies as st
 import pytest
@@ -152,3 +153,25 @@ def test_no_more_comes_in_than_goes_out_of_what_is_held_back(partitions: int, un
         )
         buffer.index = len(buffer.records)
         assert len(buffer) <= 50
+
+
+class Looked(list[Message]):
+    """Counts how many of its messages are looked at."""
+
+    looked_at = 0
+
+    def __iter__(self) -> Iterator[Message]:
+        for message in super().__iter__():
+            self.looked_at += 1
+            yield message
+
+
+def test_where_a_partition_stands_is_told_without_looking_through_all_that_is_held_of_it() -> None:
+    buffer = RecordBuffer()
+    of = PARTITIONS[0]
+    held = Looked(record(0, n) for n in range(1, 4_000))
+    buffer.aside = {of: held}
+    assert buffer.waiting()[of].offset() == 1
+    assert held.looked_at == 1
+    buffer.records = [record(0, 0)]
+    assert buffer.waiting()[of].offset() == 0, "the batch has the older ones"
