@@ -199,7 +199,9 @@ class Polling:
                 return
             ownership.lock.take_turn()
             remaining = deadline - time.monotonic()
-            busy = self._mailbox.expecting or not ownership.settled
+            # Nothing comes any more of a membership that has ended, and no wait for it lasts.
+            going_on = self._mailbox.expecting or not ownership.settled
+            busy = going_on and not self._mailbox.left
             at_most = slice_of_a_wait(busy=busy, news_every=self._mailbox.news_every)
             wait = max(0.0, min(remaining, at_most))
             had = len(got)

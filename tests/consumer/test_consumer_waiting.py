@@ -125,3 +125,16 @@ def test_what_the_fetcher_brings_early_and_in_part_does_not_end_the_wait(
     monkeypatch.setattr(consumer._fetcher, "take", lambda *_: next(parts))
     assert [message.offset() for message in consumer.consume(3, timeout=30)] == [0, 1, 2]
     monkeypatch.undo()
+
+
+def test_where_the_membership_has_ended_amid_a_rebalance_polls_wait_for_records(
+    consumer: CoopConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread has died of a bug, say: no wait for the mailbox takes any time then."""
+    waits: list[float] = []
+    monkeypatch.setattr(consumer._fetcher, "next", waits.append)
+    mailbox = consumer._backend.mailbox
+    mailbox.expecting = mailbox.left = True
+    assert consumer.poll(0.05) is None
+    assert min(waits) > 0
+    monkeypatch.undo()
