@@ -9,12 +9,14 @@ kernel's own PR_SET_PDEATHSIG would not do: it watches the starting thread, and 
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from pathlib import Path
 from typing import Final
 
-_WATCH: Final = 'cat >/dev/null; rm -rf -- "$1"; kill -KILL 0'
-"""The folder goes first, for the last command ends the shell as well."""
+_WATCH: Final = 'read -r told; rm -rf -- "$1"; kill -KILL 0'
+"""Waits for a line, or the pipe's end. The folder goes first, for the last command ends the shell
+as well."""
 
 
 class DeathPact:
@@ -42,7 +44,15 @@ class DeathPact:
         return self._shell.pid
 
     def close(self) -> None:
-        """Kills the group and removes the folder, and waits for it. A second call does nothing."""
-        assert self._shell.stdin is not None, "it is a pipe"
-        self._shell.stdin.close()
+        """Kills the group and removes the folder, and waits for it. A second call does nothing.
+
+        The shell is told: a forked child, of multiprocessing's perhaps, has our end of the pipe,
+        too, and were the pipe's end waited for, this would wait for the child's.
+        """
+        pipe = self._shell.stdin
+        assert pipe is not None, "it is a pipe"
+        if pipe.closed:
+            return
+        with contextlib.suppress(BrokenPipeError), pipe:  # somebody has killed the shell
+            pipe.write(b"\n")
         self._shell.wait()

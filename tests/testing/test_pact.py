@@ -1,0 +1,29 @@
+"""Processes that die with the one that started them: nothing of them is left, whatever happens."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+from kafka_coop.testing.pact import DeathPact
+
+PATIENCE = 30.0
+
+
+def test_a_close_waits_for_nobody_else_who_has_the_pipes_end(tmp_path: Path) -> None:
+    """A forked child has: `LocalKafka.close` hung where a worker of multiprocessing lived on."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    pact = DeathPact(folder)
+    assert pact._shell.stdin is not None
+    as_a_child_has_it = os.dup(pact._shell.stdin.fileno())
+    closing = threading.Thread(target=pact.close)
+    closing.start()
+    try:
+        closing.join(PATIENCE)
+        assert not closing.is_alive(), "it waits for the child"
+        assert not folder.exists()
+        pact.close()
+    finally:
+        os.close(as_a_child_has_it)
