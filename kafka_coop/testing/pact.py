@@ -14,9 +14,13 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-_WATCH: Final = 'read -r told; rm -rf -- "$1"; kill -KILL 0'
-"""Waits for a line, or the pipe's end. The folder goes first, for the last command ends the shell
-as well."""
+_WATCH: Final = 'read -r told; trap "" ALRM; kill -ALRM 0; rm -rf -- "$1"; kill -KILL 0'
+"""Waits for a line, or the pipe's end.
+
+SIGKILL ends the shell as well, so that the folder has to go before. But from whoever still writes
+there `rm` can't take it: a broker makes a file while its folder is emptied, and that stays. SIGALRM
+ends everybody else first: a shell can ignore it, and nobody here does, nor has a use for it.
+"""
 
 
 class DeathPact:
