@@ -62,7 +62,11 @@ def shared_kafka(
             # Waits for a keeper that is on its way out.
             fcntl.flock(users, fcntl.LOCK_SH)
             found = _find_or_start(folder, [version, kind, str(brokers)])
-        yield KafkaCluster(found["bootstrap_servers"], found["admin_servers"])
+        try:
+            yield KafkaCluster(found["bootstrap_servers"], found["admin_servers"])
+        finally:
+            # Closing the file would not do: a child that a test has forked holds the lock with us.
+            fcntl.flock(users, fcntl.LOCK_UN)
 
 
 def _find_or_start(folder: Path, what: Sequence[str]) -> dict[str, str]:

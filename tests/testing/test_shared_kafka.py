@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 from listening import is_served
@@ -84,6 +86,30 @@ def test_what_is_not_to_be_had_is_told_to_every_user(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(KafkaUnavailableError, match="no Java"), shared_kafka(tmp_path):
             pass
+
+
+def test_who_has_left_holds_nothing_through_a_child_that_it_forked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the keeper and its brokers live as long as the child does."""
+    answer = {"bootstrap_servers": "127.0.0.1:1", "admin_servers": "127.0.0.1:1"}
+    (tmp_path / "cluster.json").write_text(json.dumps(answer))
+    of_the_child: list[int] = []
+    plain = fcntl.flock
+
+    def shared_with_a_child(file: Any, how: int) -> None:
+        plain(file, how)
+        if how == fcntl.LOCK_SH:
+            of_the_child.append(os.dup(file.fileno()))  # what a fork does
+
+    monkeypatch.setattr(fcntl, "flock", shared_with_a_child)
+    with shared_kafka(tmp_path):
+        pass
+    try:
+        with (tmp_path / "users.lock").open("w") as keepers:
+            plain(keepers, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.close(*of_the_child)
 
 
 def run_pytest(folder: Path, test: str, *options: str, **environment: str) -> str:
