@@ -77,7 +77,7 @@ def lines(*told: str) -> str:
 @pytest.fixture
 def run_of_old(tmp_path: Path) -> Path:
     tmp_path.joinpath("m1.journal").write_text(lines("S 0", "A 0 1 0", "R 0 0 0"))
-    zombie = lines("S 0", "A 0 1 1", "R 13 1 0", "L 14 1 1", "X 15")
+    zombie = lines("S 0", "A 0 1 1", "R 12 1 0", "L 14 1 1", "X 15")
     tmp_path.joinpath("m2.journal").write_text(zombie)
     heir = lines("S 0", "A 7 2 0", "A 10 3 1", "R 7 0 1", "R 11 1 0", "V 15 3 0,1", "X 15")
     tmp_path.joinpath("m3.journal").write_text(heir)

@@ -111,6 +111,19 @@ def test_another_members_stop_or_one_that_came_later_forgives_nothing() -> None:
     assert late(stop("c", 3)) == ([6, 8], [])
 
 
+def test_what_comes_later_than_at_once_after_a_stop_nobody_had_in_hand() -> None:
+    """Its first record after the stop may be minutes later: then a poll has returned it since."""
+
+    def found(moment: float) -> Verdict:
+        zombie = told("A 1 0", "R 2 0 0", f"R {moment} 0 1", "L 90 0", second=SECOND)
+        heir = told("A 4 0", "R 5 0 1", "V 91 0", second=SECOND)
+        stopped = Stop(member="a", until=10 * SECOND, over=11 * SECOND)
+        return judge({"a": zombie, "b": heir}, {0: 2}, stops=[stopped])
+
+    assert (len(found(11.9).in_hand), found(11.9).sound) == (1, True)
+    assert (len(found(12.1).late), found(12.1).sound) == (1, False)
+
+
 def test_after_a_clean_close_the_end_is_committed_and_nothing_beyond_what_was_processed() -> None:
     journals = {"a": told("R 1 0 0", "R 2 0 1", "R 3 1 0", "R 4 1 2"), "b": told("R 5 2 0")}
     processed = prefixes(journals)

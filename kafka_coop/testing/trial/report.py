@@ -38,7 +38,7 @@ together, which are outside of what is tested:
   member that was killed or ended by itself hears of nothing;
 - **late records**: processed by an evicted member after its successor had begun. What a process
   had in hand when it was stopped (SIGSTOP) for about its session or longer can't be taken back: it
-  is counted apart, at most one record of that member for each such stop;
+  is counted apart, at most one record of that member, within a second after each such stop;
 - **without owning it**: records processed outside on_assign and on_revoke or on_lost;
 - **lost**: produced, and processed by nobody;
 - **without an owner for too long**: by the callbacks no member owned a partition for longer than

@@ -86,8 +86,8 @@ class Verdict:
         late: Records processed after another member had processed a later offset of the same
             partition and before it gave the partition up: a zombie's work.
         in_hand: Those of them that no client can help: a process was stopped between poll's return
-            and the journal. That is what it writes first when it goes on, one record, or with
-            transactions one batch; whatever else it writes is late.
+            and the journal. That is what it writes first, and at once, when it goes on, one record,
+            or with transactions one batch; whatever else it writes is late.
         lost: (partition, offset) of every record that nobody processed.
         produced, processed: How many there were, and how many were processed at least once.
         repeated: How many times a record was processed beyond the first.
@@ -300,11 +300,15 @@ def _late(journals: Mapping[str, Sequence[Event]]) -> list[tuple[str, Event]]:
 def _in_hand(
     journals: Mapping[str, Sequence[Event]], stops: Sequence[Stop]
 ) -> set[tuple[str, int]]:
-    """Each stopped member's first moment with records after its stop."""
+    """Each stopped member's first moment with records after its stop, if it came at once.
+
+    A poll that begins later has heard of the stop: what it returns nobody had in hand.
+    """
     found = set()
     for stop in stops:
         records = (e.at for e in journals.get(stop.member, ()) if e.kind == "R")
-        if (first := next((at for at in records if at >= stop.until), None)) is not None:
+        first = next((at for at in records if at >= stop.until), None)
+        if first is not None and first <= stop.over + _AT_ONCE:
             found.add((stop.member, first))
     return found
 
