@@ -143,6 +143,11 @@ def test_a_record_without_ownership_is_a_stray() -> None:
     assert not found.sound
 
 
+def test_who_has_closed_owns_nothing_whatever_it_was_told_before() -> None:
+    found = verdict(told("A 1 0", "R 2 0 0", "X 3", "R 4 0 1"), produced=2)
+    assert [e.at for _, e in found.strays] == [4]
+
+
 def test_a_record_that_nobody_processed_is_lost() -> None:
     found = verdict(told("A 1 0", "R 2 0 0", "R 3 0 2", "V 4 0"), produced=3)
     assert found.lost == ((0, 1),)

@@ -264,6 +264,8 @@ def _strays(events: Sequence[Event]) -> list[Event]:
             owned |= {*event.partitions}
         elif event.kind in "VL":
             owned -= {*event.partitions}
+        elif event.kind == "X":
+            owned.clear()
         elif event.kind == "R" and not owned >= {*event.partitions}:
             found.append(event)
     return found
