@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import replace
 from datetime import timedelta
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kafka_coop.testing.trial import judge_again
+from kafka_coop.testing.trial import judge_again, run
 from kafka_coop.testing.trial.ending import HANGS, REASONS
 from kafka_coop.testing.trial.origin import Origin
 from kafka_coop.testing.trial.outcome import NANO, Injected, Plan, Result
@@ -148,6 +149,48 @@ def test_the_report_of_what_is_no_result_says_so(
     said = capsys.readouterr().err
     assert str(path) in said
     assert "give a file that a run wrote with --result" in said
+
+
+@pytest.fixture
+def no_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def started(*_: Any, **__: Any) -> None:
+        pytest.fail("brokers were started")
+
+    monkeypatch.setattr(run, "LocalKafka", started)
+
+
+@pytest.mark.usefixtures("no_brokers")
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("--faults 0", "argument --faults: a number above 0, not '0'"),
+        ("--minutes nan", "argument --minutes: a number above 0, not 'nan'"),
+        ("--members -1", "argument --members: a number above 0"),
+        ("--rate 0", "argument --rate: a number above 0"),
+        ("--result {0}/none/r.json", "--result {0}/none/r.json: can't be written there"),
+        ("--result {0}", "--result {0}: can't be written there"),
+        ("--journals {0}", "--journals {0}: File exists: name a new folder"),
+    ],
+)
+def test_what_a_run_can_not_do_it_says_before_it_begins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], given: str, said: str
+) -> None:
+    """An hour's result was lost where there was no folder for it."""
+    with pytest.raises(SystemExit, match="2"):
+        run.main(given.format(tmp_path).split())
+    assert said.format(tmp_path) in capsys.readouterr().err
+
+
+def test_a_result_may_lie_beside_the_journals_that_are_yet_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sound = Result(plan=replace(PLAN, faults=0).to_dict())
+    monkeypatch.setattr(run, "LocalKafka", lambda **_: contextlib.nullcontext())
+    monkeypatch.setattr(run, "end_in_order_at_sigterm", lambda: None)
+    monkeypatch.setattr(run, "run", lambda *_: sound)
+    journals = tmp_path / "kept"
+    assert run.main(["--journals", str(journals), "--result", str(journals / "r.json")]) == 0
+    assert Result.from_dict(json.loads((journals / "r.json").read_text())) == sound
 
 
 def told(*faults: Injected, **more: Any) -> str:

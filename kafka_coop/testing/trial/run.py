@@ -15,7 +15,9 @@ docs/RELIABILITY.md of the results.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import heapq
+import os
 import random
 import sys
 import tempfile
@@ -294,18 +296,53 @@ def _committed(arena: Arena, ends: Mapping[int, int]) -> dict[int, int]:
     return {where.partition: where.offset for where in found}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a plan. Returns the exit status."""
+def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The command line. What can't be done is refused here, not after the run of an hour."""
     parser = argparse.ArgumentParser(prog="kafka_coop.testing.trial.run")
-    parser.add_argument("--faults", type=int, default=30, help="how many (default: 30)")
-    parser.add_argument("--minutes", type=float, default=2.0, help="in how long (default: 2)")
-    parser.add_argument("--members", type=int, default=6, help="of the group (default: 6)")
+    parser.add_argument("--faults", type=_count, default=30, help="how many (default: 30)")
+    parser.add_argument("--minutes", type=_minutes, default=2.0, help="in how long (default: 2)")
+    parser.add_argument("--members", type=_count, default=6, help="of the group (default: 6)")
     parser.add_argument("--seed", type=int, default=1, help="of chance (default: 1)")
-    parser.add_argument("--rate", type=int, default=200, help="records a second (default: 200)")
+    parser.add_argument("--rate", type=_count, default=200, help="records a second (default: 200)")
     parser.add_argument("--transactions", action="store_true", help="copy exactly once")
     parser.add_argument("--journals", type=Path, help="keep journals and result in this new folder")
     parser.add_argument("--result", type=Path, help="write what became of it, as JSON")
     given = parser.parse_args(arguments)
+    if given.result and not _can_be_written(given.result, given.journals):
+        parser.error(f"--result {given.result}: can't be written there: name another")
+    if given.journals:
+        try:
+            given.journals.mkdir(parents=True)
+        except OSError as error:
+            parser.error(f"--journals {given.journals}: {error.strerror}: name a new folder")
+    return given
+
+
+def _can_be_written(result: Path, journals: Path | None) -> bool:
+    """Journals' folder is yet to be made."""
+    if journals is not None and result.parent.absolute() == journals.absolute():
+        return True
+    return os.access(result.parent, os.W_OK | os.X_OK) and not result.is_dir()
+
+
+def _count(text: str) -> int:
+    return int(_above_zero(int, text))
+
+
+def _minutes(text: str) -> float:
+    return _above_zero(float, text)
+
+
+def _above_zero(kind: Callable[[str], float], text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 0 < (number := kind(text)) < float("inf"):
+            return number
+    raise argparse.ArgumentTypeError(f"a number above 0, not {text!r}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a plan. Returns the exit status."""
+    given = _parsed(arguments)
     plan = Plan(
         faults=given.faults,
         lasting=timedelta(minutes=given.minutes),
@@ -316,11 +353,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     end_in_order_at_sigterm()
     with ExitStack() as stack:
-        if given.journals:
-            folder = given.journals
-            folder.mkdir(parents=True)
-        else:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder = given.journals or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         kafka = stack.enter_context(
             LocalKafka(brokers=3, proxied=True, properties=SAFE, start_timeout=_PATIENCE)
         )
