@@ -62,11 +62,13 @@ def settle(world: World) -> tuple[float, int]:
         world.run_until(world.agenda.now + _STEP)
         world.make_up_for_unseen_changes()
         now = world.agenda.now
-        if (present := _generation(world)) != generation or (why := unsettled(world)):
+        present, why = _generation(world), unsettled(world)
+        if present != generation or why:
             generation, calm_since, settled_at = present, now, now
         elif now - calm_since >= rest:
             break
         if now - healed_at > time_to_settle(timing):
+            why = why or f"rounds go on, this is generation {present}"
             raise InvariantViolated("3", f"not settled after {now - healed_at:.1f} s: {why}")
     rounds = generation - first
     if rounds > rounds_to_settle(len(world.processes)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ from kafka_coop.membership.pulse import Pulse
 from kafka_coop.membership.steps import GivingUp
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.simulation import faults as ft
+from kafka_coop.simulation import settling
 from kafka_coop.simulation.check import run
 from kafka_coop.simulation.invariants import InvariantViolated
 from kafka_coop.simulation.settling import settle
@@ -44,6 +46,16 @@ def settled(plan: MemberPlan = PLAN) -> World:
     world.run_until(2.0)
     settle(world)
     return world
+
+
+def test_a_group_in_which_rounds_never_end_is_not_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told so, whatever each look finds: it was taken for an error of the machine."""
+    generations = itertools.count()
+    monkeypatch.setattr(settling, "_generation", lambda _: next(generations))
+    verdict = run(scenario())
+    assert verdict.violated == "3"
+    assert "not settled after" in verdict.text
+    assert "rounds go on" in verdict.text
 
 
 @pytest.mark.parametrize("strategy", ["cooperative-sticky", "fairest-sticky", "range"])
