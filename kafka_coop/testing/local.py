@@ -108,10 +108,11 @@ class LocalKafka(StartedKafka):
         self._jars = kafka_jars(version)
         self._with_zookeeper = needs_zookeeper(version)
         self._start_timeout = start_timeout
-        self._folder = scratch_folder("kafka-coop-")
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._proxies: dict[int, Proxy] = {}
+        # Before the folder, which nobody would remove where there are too few.
         ports, give_back = hold_ports(brokers * PORTS_OF_A_BROKER)
+        self._folder = scratch_folder("kafka-coop-")
         self._pact = DeathPact(self._folder)
         self._destroy = weakref.finalize(
             self,

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Iterator
 from datetime import timedelta
@@ -18,8 +19,10 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from listening import is_served
 
+from kafka_coop.testing import ports
 from kafka_coop.testing.cluster import KafkaCluster, peek, wait_until
 from kafka_coop.testing.local import LocalKafka, LocalKafkaError
+from kafka_coop.testing.ports import NoFreePortsError
 from kafka_coop.testing.unavailable import LocalKafkaUnavailableError
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -220,6 +223,18 @@ class TestLifetime:
             process.kill()
         wait_until(lambda: not is_served(servers), "the broker outlives who started it")
         assert not Path(folder).exists()
+
+    def test_no_folder_is_made_where_there_are_too_few_ports(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TMPDIR", str(tmp_path))
+        monkeypatch.setattr(tempfile, "tempdir", None)  # it had looked at TMPDIR before
+        monkeypatch.setattr(ports, "_PORTS", ports.free_ports(3))
+        monkeypatch.setattr("kafka_coop.testing.local.find_java", lambda: Path("/none"))
+        monkeypatch.setattr("kafka_coop.testing.local.kafka_jars", lambda _: tmp_path)
+        with pytest.raises(NoFreePortsError):
+            LocalKafka()
+        assert not [*tmp_path.iterdir()]
 
     def test_a_cluster_needs_a_broker(self) -> None:
         with pytest.raises(ValueError, match="at least one broker"):
