@@ -162,15 +162,16 @@ def test_a_journal_is_read_back_and_a_cut_line_left_out(tmp_path: Path) -> None:
     journal.callback("V", 3, [])
     journal.records([(2, 7), (0, 1)])
     journal.note("E", "what went wrong")
+    journal.note("E", "in two\nlines")
     journal.close()
     with path.open("a") as file:
         file.write("R 99")
     events = read_journal(path)
-    assert [e.kind for e in events] == list("SAVRRE")
+    assert [e.kind for e in events] == list("SAVRREE")
     assert (events[1].generation, events[1].partitions) == (3, (0, 2))
     assert events[2].partitions == ()
     assert (events[3].partitions, events[3].offset) == ((2,), 7)
-    assert events[5].text == "what went wrong"
+    assert [e.text for e in events[5:]] == ["what went wrong", "in two lines"]
     assert read_journal(tmp_path / "none") == []
     path.write_text("Q 1 \n")
     with pytest.raises(ValueError, match="not a journal's line"):

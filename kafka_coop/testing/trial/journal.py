@@ -53,8 +53,8 @@ class Journal:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def note(self, kind: Kind, rest: str = "") -> None:
-        """Any event without partitions."""
-        self._write(f"{kind} {time.monotonic_ns()} {rest}\n")
+        """Any event without partitions. An error's text of several lines becomes one."""
+        self._write(f"{kind} {time.monotonic_ns()} {' '.join(rest.splitlines())}\n")
 
     def callback(self, kind: Kind, generation: int, partitions: Iterable[int]) -> None:
         """A callback."""
