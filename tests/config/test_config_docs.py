@@ -79,3 +79,10 @@ def test_what_librdkafka_does_not_get_is_documented_as_the_memberships() -> None
 def test_refusals_and_strategies_are_documented() -> None:
     for name in (*REFUSED, *KNOWN_STRATEGIES):
         assert f"`{name}`" in _PAGE, name
+
+
+def test_keys_of_share_consumers_are_accepted_and_documented_as_without_effect() -> None:
+    """Who comes from Java sets the first, and sees no difference."""
+    for key, value in {"max.poll.records": 5, "share.acknowledgement.mode": "explicit"}.items():
+        assert parse({**BASE, key: value}).fetcher[key] == value
+        assert f"`{key}`" in _PAGE
