@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Final
 HOST: Final = "127.0.0.1"
 PORTS_OF_A_BROKER: Final = 4
 _MAX_CONTROLLERS: Final = 3
+_RELEASE: Final = re.compile(r"(\d+)\.(\d+)\.\d+\S*")
 _FIRST_WITH_A_QUORUM: Final = (3, 3)  # KIP-833: KRaft is for production from here on
 
 
@@ -57,10 +59,20 @@ class Node:
         return self.folder / "server.log"
 
 
+def release(version: str) -> tuple[int, int]:
+    """The first two numbers of a release of Apache Kafka.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if not (found := _RELEASE.fullmatch(version)):
+        raise ValueError(f"{version!r} is no release of Apache Kafka, such as 4.1.0")
+    return int(found[1]), int(found[2])
+
+
 def needs_zookeeper(version: str) -> bool:
     """Whether a release of Apache Kafka is too old to run on a quorum of its own."""
-    major, minor = version.split(".")[:2]
-    return (int(major), int(minor)) < _FIRST_WITH_A_QUORUM
+    return release(version) < _FIRST_WITH_A_QUORUM
 
 
 def place(

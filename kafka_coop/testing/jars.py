@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from kafka_coop.testing.broker_settings import release
 from kafka_coop.testing.unavailable import LocalKafkaUnavailableError
 
 _Fetch: TypeAlias = Callable[[tuple[str, ...], Path], None]
@@ -44,6 +45,7 @@ def kafka_jars(version: str) -> Path:
 
     Raises:
         LocalKafkaUnavailableError: They are neither there nor to be fetched.
+        ValueError: That is no release.
     """
     broker = (_broker(version), _LOGGING)
     return cached(f"kafka-{version}", lambda folder: _fetch(broker, folder))
@@ -79,8 +81,7 @@ def cached(name: str, make: Callable[[Path], object]) -> Path:
 
 
 def _broker(version: str) -> str:
-    major, minor = version.split(".")[:2]
-    scala = "2.13" if (int(major), int(minor)) >= _FIRST_WITH_SCALA_2_13 else "2.12"
+    scala = "2.13" if release(version) >= _FIRST_WITH_SCALA_2_13 else "2.12"
     return f"org.apache.kafka:kafka_{scala}:{version}"
 
 
@@ -159,4 +160,7 @@ def _jgo(coordinates: tuple[str, ...], into: Path) -> None:
 if __name__ == "__main__":
     # Before the tests of a CI run, so that none of them waits for the download.
     for wanted in sys.argv[1:]:
-        sys.stdout.write(f"{kafka_jars(wanted)}\n")
+        try:
+            sys.stdout.write(f"{kafka_jars(wanted)}\n")
+        except (LocalKafkaUnavailableError, ValueError) as error:
+            sys.exit(str(error))

@@ -87,6 +87,7 @@ class LocalKafka(StartedKafka):
 
     Raises:
         LocalKafkaUnavailableError: Java or the jars are not to be had.
+        ValueError: That is no release, or there would be no broker.
     """
 
     def __init__(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -109,6 +111,15 @@ class TestJars:
         assert [jar.name for jar in (cache / "kafka-4.1.0").iterdir()] == ["kafka.jar"]
         assert jars.kafka_jars("4.3.0") != jars.kafka_jars("4.1.0")
         assert len(asked) == 2
+
+    @pytest.mark.parametrize("version", ["latest", "4", "4.1", "v4.1.0", "4.x.0"])
+    def test_a_release_that_is_none_is_named(self, version: str) -> None:
+        with pytest.raises(ValueError, match=f"'{version}' is no release of Apache Kafka"):
+            jars.kafka_jars(version)
+        command = [sys.executable, "-m", "kafka_coop.testing.jars", version]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=100)
+        assert done.returncode == 1
+        assert done.stderr == f"'{version}' is no release of Apache Kafka, such as 4.1.0\n"
 
     def test_other_artifacts_have_a_folder_of_their_own(
         self, cache: Path, fetchers: list[Callable[..., None]]
