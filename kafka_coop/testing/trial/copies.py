@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -41,6 +42,14 @@ class Copy:
 def value_of(of: Record, by: str) -> str:
     """What a copy's record holds."""
     return json.dumps([*of, by])
+
+
+def wait_for_copies(servers: str, output: str, wanted: Collection[Record]) -> None:
+    """Returns once readers of committed records have seen a copy of each, or no more comes."""
+    missing = set(wanted)
+    with closing(_read(servers, output, "read_committed", lambda: _DOUBTFUL)) as found:
+        while missing and (copy := next(found, None)) is not None:
+            missing.discard(copy.of)
 
 
 def read_copies(servers: str, output: str, wanted: AbstractSet[Record]) -> list[Copy]:
@@ -101,7 +110,7 @@ def _told(copy: Copy, committed: Collection[Record]) -> str:
 
 def _read(
     servers: str, output: str, isolation: str, patience: Callable[[], float]
-) -> Iterator[Copy]:
+) -> Generator[Copy]:
     settings = {
         "bootstrap.servers": servers,
         "group.id": f"{output}-reader",

@@ -36,7 +36,7 @@ from kafka_coop.testing.ending import end_in_order_at_sigterm
 from kafka_coop.testing.local import LocalKafka
 from kafka_coop.testing.trial.assess import assess
 from kafka_coop.testing.trial.copies import PARTITIONS as OUTPUTS
-from kafka_coop.testing.trial.copies import explain, read_copies
+from kafka_coop.testing.trial.copies import Record, explain, read_copies, wait_for_copies
 from kafka_coop.testing.trial.crew import Crew
 from kafka_coop.testing.trial.ending import REASONS
 from kafka_coop.testing.trial.faults import ASIDE, FAULTS, Arena, Deck, Started
@@ -122,12 +122,15 @@ def _carry_out(
         load.stop()  # raises where the brokers did not take it all
         result.ends = kafka.end_offsets(topic)
         if output:
-            _compare(kafka, output, result.ends, result)
+            wait_for_copies(kafka.admin_servers, output, _produced(result.ends))
         else:
             _until_read(arena, result.ends)
         _mourn(arena, result)
         crew.close_all(forgiven=REASONS)
         _mourn(arena, result)
+        if output:
+            # Only now: whoever takes over from one that closes may copy something once more.
+            _compare(kafka, output, result.ends, result)
         result.endings = _endings(crew.statuses())
         result.killed, result.committed = dict(crew.killed), _committed(arena, result.ends)
         assess(result, crew.journals())
@@ -277,9 +280,13 @@ def _until_read(arena: Arena, ends: Mapping[int, int]) -> None:
         return  # the judge says what
 
 
+def _produced(ends: Mapping[int, int]) -> set[Record]:
+    return {(p, o) for p, end in ends.items() for o in range(end)}
+
+
 def _compare(kafka: KafkaCluster, output: str, ends: Mapping[int, int], result: Result) -> None:
     """Exactly once, end to end: what read_committed sees is the input."""
-    wanted = {(p, o) for p, end in ends.items() for o in range(end)}
+    wanted = _produced(ends)
     found = read_copies(kafka.admin_servers, output, wanted)
     once = {copy.of for copy in found}
     result.copied, result.copied_twice = len(found), len(found) - len(once)
