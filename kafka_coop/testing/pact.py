@@ -14,10 +14,10 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-_WATCH: Final = 'read -r told; trap "" ALRM; kill -ALRM 0; rm -rf -- "$1"; kill -KILL 0'
+_WATCH: Final = 'read -r told; trap "" ALRM; kill -ALRM 0; rm -rf -- "$@"; kill -KILL 0'
 """Waits for a line, or the pipe's end.
 
-SIGKILL ends the shell as well, so that the folder has to go before. But from whoever still writes
+SIGKILL ends the shell as well, so that a folder has to go before. But from whoever still writes
 there `rm` can't take it: a broker makes a file while its folder is emptied, and that stays. SIGALRM
 ends everybody else first: a shell can ignore it, and nobody here does, nor has a use for it.
 """
@@ -29,12 +29,12 @@ class DeathPact:
     A forked child of this process keeps the group alive for as long as it lives itself.
 
     Args:
-        folder: Is removed with the group.
+        folders: Are removed with the group.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._shell = subprocess.Popen(  # noqa: S603  # a constant, and a folder of ours
-            ["/bin/sh", "-c", _WATCH, "sh", str(folder)],
+    def __init__(self, *folders: Path) -> None:
+        self._shell = subprocess.Popen(  # noqa: S603  # a constant, and folders of ours
+            ["/bin/sh", "-c", _WATCH, "sh", *map(str, folders)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

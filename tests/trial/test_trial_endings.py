@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import random
+import signal
 import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -50,6 +53,45 @@ def crew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
             return crew
 
         yield go
+
+
+LIVES = """
+import fcntl, sys, time
+lock = open(sys.argv[1], "w")
+fcntl.flock(lock, fcntl.LOCK_EX)
+print("is here", file=sys.stderr, flush=True)
+time.sleep(600)
+"""
+A_TRIAL = """
+import os, signal, sys, time
+from pathlib import Path
+from kafka_coop.testing.trial import crew as crews
+crews._python = lambda _: [sys.executable, "-c", sys.argv[2], sys.argv[1] + "/lock"]
+with crews.Crew("", "g", "t", Path(sys.argv[1])) as crew:
+    crew.start("m1", "ours")
+    while not crew.last_words("m1"):
+        time.sleep(0.01)
+    crew.stop("m1")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_member_that_is_stopped_dies_with_a_trial_that_is_killed(tmp_path: Path) -> None:
+    """It can't hear that its standard input has ended, and would be stopped for ever."""
+    killed = subprocess.run(
+        [sys.executable, "-c", A_TRIAL, str(tmp_path), LIVES],
+        check=False,
+        timeout=PATIENCE.total_seconds(),
+    )
+    assert killed.returncode == -signal.SIGKILL
+
+    def is_gone() -> bool:
+        with (tmp_path / "lock").open("r+") as lock, suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        return False
+
+    wait_until(is_gone, "the member is still there", PATIENCE)
 
 
 def mourned(crew: Crew) -> Result:

@@ -17,6 +17,7 @@ from typing import Any, Final, Self
 
 from kafka_coop.testing.cluster import wait_until
 from kafka_coop.testing.java import client_program
+from kafka_coop.testing.pact import DeathPact
 from kafka_coop.testing.trial.journal import Event, read_journal
 from kafka_coop.testing.trial.member import Client, Job
 from kafka_coop.testing.trial.orders import DRAIN, slow
@@ -40,8 +41,8 @@ _WORDS: Final = 8000
 class Crew:
     """Members of one group. Leaving its ``with`` block ends them all.
 
-    Where an error is why, it is told what each one owned, was at, and had last said. Not for
-    several threads at once.
+    Where an error is why, it is told what each one owned, was at, and had last said. They die with
+    this process, too, those that are stopped among them. Not for several threads at once.
 
     Args:
         bootstrap: The brokers, or what stands before them.
@@ -77,6 +78,8 @@ class Crew:
         self._closed: set[str] = set()
 
     def __enter__(self) -> Self:
+        # The end of its standard input would tell a member to leave, but not one that is stopped.
+        self._pact = DeathPact()
         return self
 
     def __exit__(
@@ -101,6 +104,7 @@ class Crew:
             process.wait()
             if process.stdin is not None:
                 process.stdin.close()
+        self._pact.close()
 
     @property
     def running(self) -> tuple[str, ...]:
@@ -177,7 +181,8 @@ class Crew:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
-                start_new_session=True,
+                # Not of our group: a Ctrl-C in the terminal is ours to answer.
+                process_group=self._pact.group,
             )
 
     def ask_to_leave(self, name: str, *, drain: bool = False) -> None:
