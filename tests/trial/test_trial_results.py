@@ -126,7 +126,11 @@ def test_no_journals_no_verdict(tmp_path: Path) -> None:
         judge_again.main(["--journals", str(tmp_path), "--result", "none"])
 
 
-@pytest.mark.parametrize("written", [None, "{"], ids=["no result", "half a result"])
+@pytest.mark.parametrize(
+    "written",
+    [None, "{", "[]", '{"plan": {}}'],
+    ids=["no result", "half a result", "a list", "something else"],
+)
 def test_no_result_no_verdict(
     run_of_old: Path, written: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -88,6 +88,15 @@ def _ends(journals: Mapping[str, Sequence[Event]]) -> dict[int, int]:
     return ends
 
 
+def _read(file: Path) -> Mapping[str, Any]:
+    """Raises OSError and ValueError: that is no run's result."""
+    values = json.loads(file.read_text())
+    needed = {"plan", "faults", "ends"}, {"plan", "faults", "produced"}  # the latter: of old
+    if not isinstance(values, dict) or not any(keys <= values.keys() for keys in needed):
+        raise ValueError("it is no run's result")
+    return values
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Judges. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="kafka_coop.testing.trial.judge_again")
@@ -100,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no journals in {given.journals}")
     file = given.result or given.journals / RESULT
     try:
-        values = json.loads(file.read_text())
+        values = _read(file)
     except (OSError, ValueError) as error:
         parser.error(f"--result {file}: {error}: give the file that the run wrote")
     result = completed(values, journals)
