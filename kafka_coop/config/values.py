@@ -37,6 +37,10 @@ _TRUTHS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": 
 # librdkafka strips leading white space of all other texts.
 _UNSTRIPPED = frozenset({"client.rack", "group.protocol.type"})
 
+_TOLD_TO_BROKERS = frozenset({"client.id", "client.rack", "group.id", "group.instance.id"})
+_LONGEST = 32_767
+"""Bytes of a string in Kafka's protocol. What is longer could be sent in no request."""
+
 _SHOWN_CHARACTERS = 80
 _SHOWN_BITS = 64
 
@@ -196,7 +200,8 @@ def _wanted(prop: Property) -> str:
         case Kind.CALLABLE:
             return "callable (leave the key out where there is nothing to call)"
         case _:
-            return "a str that C can hold (no NUL, no lone surrogates)"
+            most = f" of {_LONGEST} bytes at most" if prop.name in _TOLD_TO_BROKERS else ""
+            return f"a str{most} that C can hold (no NUL, no lone surrogates)"
 
 
 def _type(value: object) -> str:
@@ -222,7 +227,8 @@ def _adapter(prop: Property) -> TypeAdapter[Any]:
             shape = Annotated[str, BeforeValidator(partial(_some_of, prop.choices))]
         case Kind.TEXT:
             strip = prop.name not in _UNSTRIPPED
-            shape = Annotated[str | None, BeforeValidator(partial(_text, strip=strip))]
+            read_text = partial(_text, strip=strip, short=prop.name in _TOLD_TO_BROKERS)
+            shape = Annotated[str | None, BeforeValidator(read_text)]
         case Kind.CALLABLE:
             shape = Annotated[Any, BeforeValidator(_callable)]
         case _:
@@ -282,8 +288,10 @@ def _some_of(choices: tuple[str, ...], value: Any) -> str:
     return text
 
 
-def _text(value: Any, *, strip: bool) -> str | None:
+def _text(value: Any, *, strip: bool, short: bool) -> str | None:
     text = _c_string(value)
+    if short and len(text.encode()) > _LONGEST:
+        raise ValueError("no string of Kafka's protocol")
     return (text.lstrip(_C_SPACE) if strip else text) or None
 
 

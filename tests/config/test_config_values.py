@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kafka_coop.config import parse
-from kafka_coop.config.known import KNOWN
+from kafka_coop.config.known import KNOWN, property_of
 from kafka_coop.config.properties import Kind, Property, Role
 from kafka_coop.config.values import Values, read
 from kafka_coop.errors import ConfigurationError
@@ -307,3 +307,12 @@ def test_topic_level_keys_may_stand_in_default_topic_config_and_win() -> None:
 )
 def test_rules_between_keys_are_librdkafkas(changes: dict[str, Any]) -> None:
     _agree(changes)
+
+
+@pytest.mark.parametrize("key", ["client.id", "client.rack", "group.id", "group.instance.id"])
+def test_what_brokers_are_told_is_no_longer_than_kafkas_strings(key: str) -> None:
+    """The member could send nothing, looked on for ever, and logged a bug of its own."""
+    longest = "\N{BULLET}" * 10_922  # three bytes each
+    assert read(property_of(key), longest + "x") == longest + "x"
+    with pytest.raises(ConfigurationError, match="it must be a str of 32767 bytes at most"):
+        read(property_of(key), longest + "xx")
