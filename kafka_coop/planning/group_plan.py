@@ -208,7 +208,10 @@ class GroupPlan:
 
         Raises:
             ValueError: The group has a member of that id.
+            TypeError: ``topics`` is a text, whose letters nobody means.
         """
+        if isinstance(topics, str):
+            raise TypeError(f"topics expects a list of strings, got {topics!r}")
         if member in self.members:
             raise ValueError(f"member {member!r} is in the group already: choose another id")
         wanted = {t for p in self.members.values() for t in p.sent.topics}

@@ -49,6 +49,14 @@ def why(given_plan: kafka_coop.planning.GroupPlan) -> dict[tuple[str, int], Reas
     return {(p.topic, p.partition): p.reason for p in given_plan.partitions}
 
 
+def test_who_joins_with_one_topic_names_it_in_a_list() -> None:
+    """Of a text it subscribed to the letters, and the plan said that nothing moves."""
+    now = plan("cooperative-sticky", {"t": 2}, owning(a=[0, 1]))
+    assert now.join("b", ["t"]).totals.moved == 1
+    with pytest.raises(TypeError, match=r"topics expects a list of strings, got 'orders'"):
+        now.join("b", "orders")
+
+
 def test_the_function_and_its_package_do_not_hide_each_other() -> None:
     program = (
         "import kafka_coop.planning.picture, kafka_coop;"
