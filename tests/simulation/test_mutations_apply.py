@@ -21,8 +21,11 @@ FAULTS = tomllib.loads((HERE / "mutations" / "mutations.toml").read_text())["mut
 
 @pytest.mark.parametrize("fault", FAULTS, ids=[fault["name"] for fault in FAULTS])
 def test_a_seeded_fault_can_be_applied(fault: dict[str, str]) -> None:
-    assert (PACKAGE / fault["file"]).read_text().count(fault["before"]) == 1
+    text = (PACKAGE / fault["file"]).read_text()
+    assert text.count(fault["before"]) == 1
     assert fault["before"] != fault["after"]
+    # Else nothing is shown: what is no Python is broken, not caught.
+    compile(text.replace(fault["before"], fault["after"]), fault["file"], "exec")
 
 
 def test_a_fault_that_breaks_the_import_is_not_caught() -> None:
