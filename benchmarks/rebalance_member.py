@@ -9,9 +9,9 @@ each callback's line and once a second. SIGTERM closes the consumer. With ``wait
 made when a line comes on standard input: an interpreter that starts keeps a core busy, which is not
 the rebalance's cost, and so does one that ends: with ``stay`` the process does, once the consumer
 is closed, when standard input does. The log is there once the member can be told so. With ``drain``
-it hands over before it closes. The rest is configuration. What the imports have left behind is
-collected first, as a service does that minds its pauses: else it is at the first burst of records,
-with every thread stopped for 25 to 120 ms.
+it hands over before it closes. The rest is configuration. Garbage among the imports is collected
+first, as a service does that minds its pauses (docs/LEAVING.md): else it is at the first burst of
+records, a dead member's, and every thread stands still for as long as that takes.
 
 CLIENT is kafka_coop, or librdkafka's by confluent-kafka: a strategy's name, or ``consumer``, the
 protocol of KIP-848.
