@@ -8,7 +8,7 @@ Two ways out. `Fetcher.take` is `consume`, with nothing done per record. `Fetche
 from a batch, which makes it faster than `poll` although it is written in Python: `poll`
 crosses into librdkafka, and gives up the GIL, for every record.
 
-Partitions that come with a backlog keep the others not waiting (`kafka_coop.fetching.newcomers`).
+A partition that comes with a backlog keeps no other waiting (`kafka_coop.fetching.newcomers`).
 
 A wait inside librdkafka can't be woken: of all that another thread may call, nothing puts an
 event on the consumer's queue that ends a `poll`. Callers wait in slices. An empty slice of
@@ -218,7 +218,8 @@ class Fetcher(Queries):
                 is over: to stay interruptible, wait in slices.
 
         Returns:
-            The messages, in order for each partition; fewer than `n`, or none, if time ran out.
+            The messages, in order for each partition; fewer than `n`, or none, if time ran out;
+            fewer, too, while partitions catch up beside others: call again.
 
         Raises:
             KafkaException: librdkafka failed.
@@ -235,14 +236,12 @@ class Fetcher(Queries):
             taken = self._consume(n, timeout)
         elif n < 0:
             raise ValueError(f"the number of messages can't be negative: {n}")
-        elif self._newcomers.partitions:  # the rest, if any, is for the next call to take in
-            taken = buffer.records[buffer.index : buffer.index + n]
-            buffered = len(taken)
-            buffer.index += buffered
         else:
             taken = buffer.records[buffer.index : buffer.index + n]
             buffered = len(taken)
-            rest = [] if buffered == n else self._consume(n - buffered, timeout)
+            # Beside newcomers the rest is for the next call to take in.
+            enough = buffered == n or self._newcomers.partitions
+            rest = [] if enough else self._consume(n - buffered, timeout)
             buffer.index += buffered
             taken = taken + rest
         if not taken:
