@@ -24,6 +24,7 @@ from typing import Any, TypeVar, assert_never
 
 from kafka_coop.backend import clock
 from kafka_coop.backend.ahead import Ahead
+from kafka_coop.backend.bell import Bell
 from kafka_coop.backend.errand_runner import ErrandRunner
 from kafka_coop.backend.errands import Errand, Errands, Surroundings
 from kafka_coop.backend.futures import refused
@@ -171,16 +172,11 @@ class ClassicBackend:
         return self._submit(lambda errands: self._commit(errands, offsets, timeout))
 
     def let_commits_in(self) -> None:
-        """See `Backend.let_commits_in`. The membership's thread sends them, once it gets to run.
-
-        No event is waited for: a Ctrl-C may strike in there and leave it locked (see
-        `Mailbox.wait`), and the membership's thread would wait for it to set it.
-        """
-        sent = threading.Lock()
-        sent.acquire()
+        """See `Backend.let_commits_in`. The membership's thread sends them, once it gets to run."""
+        sent = Bell()
         # What was submitted begins one turn of the loop after it is heard of.
-        if self._call(lambda: asyncio.get_running_loop().call_soon(sent.release)):
-            sent.acquire(timeout=_A_TURN)
+        if self._call(lambda: asyncio.get_running_loop().call_soon(sent.ring)):
+            sent.wait(_A_TURN)
 
     def committed(
         self, partitions: Partitions, timeout: timedelta

@@ -7,13 +7,13 @@ when there is something to take.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from kafka_coop.backend.bell import Bell
 from kafka_coop.membership.effects import Step
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import OffsetAndMetadata
@@ -72,14 +72,13 @@ class Mailbox:
         self.left = False
         self._begun: Item | None = None
         self._lock = threading.Lock()
-        self._bell = threading.Lock()
-        self._bell.acquire()
+        self._bell = Bell()
 
     def put(self, item: Item) -> None:
         """Membership thread: leaves an item."""
         with self._lock:
             self.items.append(item)
-        self._ring()
+        self._bell.ring()
 
     def withdraw(self, step_id: int) -> bool:
         """Membership thread: takes a step back. False: it was begun already."""
@@ -110,21 +109,12 @@ class Mailbox:
             self._begun = None
 
     def wait(self, timeout: float) -> None:
-        """User's thread: waits for an item, or for the member to have left.
-
-        A Ctrl-C may strike in here, and leaves nothing locked: `threading.Condition` is written in
-        Python, and one at the end of its ``__enter__`` would leave the lock taken for good. The
-        membership's thread would wait for it in `put`, and every poll, and `close`.
-        """
-        self._bell.acquire(blocking=False)  # rung for what was taken since
+        """User's thread: waits for an item, or for the member to have left."""
+        self._bell.hush()  # rung for what was taken since
         if not (self.items or self.left):
-            self._bell.acquire(timeout=timeout)
+            self._bell.wait(timeout)
 
     def set_left(self) -> None:
         """Membership thread: the member has left for good."""
         self.left = True
-        self._ring()
-
-    def _ring(self) -> None:
-        with contextlib.suppress(RuntimeError):  # it has rung already
-            self._bell.release()
+        self._bell.ring()

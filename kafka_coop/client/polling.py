@@ -204,16 +204,16 @@ class Polling:
             busy = going_on and not self._mailbox.left
             at_most = slice_of_a_wait(busy=busy, news_every=self._mailbox.news_every)
             wait = max(0.0, min(remaining, at_most))
-            had = len(got)
-            self._fetch(got, n, wait, take, busy=busy)
+            more = self._fetch(got, n, wait, take, busy=busy)
             if got:
                 self._mailbox.last_delivery = now
             # The fetcher comes back early with a part of what there is, beside a backlog.
-            early = len(got) > had and time.monotonic() < deadline
+            early = more and time.monotonic() < deadline
             if len(got) >= n or (remaining <= wait and not early):
                 return
 
-    def _fetch(self, got: list[Message], n: int, wait: float, take: _Take, *, busy: bool) -> None:
+    def _fetch(self, got: list[Message], n: int, wait: float, take: _Take, *, busy: bool) -> bool:
+        """Adds to what was gathered; returns whether there is more of it."""
         had = len(got)
         with self._ownership.lock:
             self._fetcher.hold(not self.may_deliver(clock.now()))
@@ -225,6 +225,7 @@ class Polling:
             # Stopped or starved in the wait: what came in the end is not ours any more.
             self.put_back(got)
             got[:] = [message for message in got if message.error() is not None]
+        return len(got) > had
 
     def _attend(self, now: float, deadline: float) -> None:
         """Does what is due before any record."""

@@ -30,9 +30,7 @@ class GroupCollector(Collector):
     """kafka_coop's metrics of every consumer on one registry. Thread-safe."""
 
     def __init__(self) -> None:
-        self.events = EventFamilies()
-        self._lock = threading.Lock()
-        self._readers: dict[MemberLabels, Reader] = {}
+        self.begin_anew()
 
     def claim(self, group: str, client_id: str, reader: Reader) -> MemberLabels:
         """Adds a member to every later scrape, until its labels are released.
@@ -64,7 +62,7 @@ class GroupCollector(Collector):
         """
         self.events = EventFamilies()
         self._lock = threading.Lock()
-        self._readers = {}
+        self._readers: dict[MemberLabels, Reader] = {}
 
     def describe(self) -> Iterable[Metric]:
         """The names, without reading any member: a registry asks for them to find clashes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -27,29 +28,29 @@ def test_who_a_member_is_is_asked_while_the_lock_is_held(monkeypatch: pytest.Mon
         assert held == [True]
 
 
+@pytest.fixture
+def member(monkeypatch: pytest.MonkeyPatch) -> Iterator[CoopConsumer]:
+    """It is in its group."""
+    with CoopConsumer(CONFIG, registry=CollectorRegistry()) as consumer:
+        monkeypatch.setattr(consumer, "_topics", ("t",))
+        joined = GroupMetadata(group_id="g", generation=Generation(5), member_id=MemberId("me"))
+        monkeypatch.setattr(consumer._backend, "_identity", joined)
+        yield consumer
+
+
 def test_who_is_in_the_group_stays_so_while_another_thread_is_inside_librdkafka(
-    monkeypatch: pytest.MonkeyPatch,
+    member: CoopConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A partition without a leader keeps get_watermark_offsets waiting; probes failed meanwhile."""
-    with CoopConsumer(CONFIG, registry=CollectorRegistry()) as consumer:
-        monkeypatch.setattr(consumer, "_topics", ("t",))
-        joined = GroupMetadata(group_id="g", generation=Generation(5), member_id=MemberId("me"))
-        monkeypatch.setattr(consumer._backend, "_identity", joined)
-        monkeypatch.setattr(consumer._lock, "try_within", lambda _seconds: False)
-        found = consumer.health()
-        assert (found.generation, found.joined, found.stable) == (5, True, True)
-        assert found.problems == ()
+    monkeypatch.setattr(member._lock, "try_within", lambda _seconds: False)
+    found = member.health()
+    assert (found.generation, found.joined, found.stable) == (5, True, True)
+    assert found.problems == ()
 
 
-def test_a_round_that_has_lost_its_coordinator_is_still_under_way(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_round_that_has_lost_its_coordinator_is_still_under_way(member: CoopConsumer) -> None:
     """Nothing is expected of the user, and so it counted as stable: the alert stayed silent."""
-    with CoopConsumer(CONFIG, registry=CollectorRegistry()) as consumer:
-        monkeypatch.setattr(consumer, "_topics", ("t",))
-        joined = GroupMetadata(group_id="g", generation=Generation(5), member_id=MemberId("me"))
-        monkeypatch.setattr(consumer._backend, "_identity", joined)
-        consumer._mailbox.wants_to_join = True
-        assert not consumer.health().stable
-        consumer._mailbox.wants_to_join = False
-        assert consumer.health().stable
+    member._mailbox.wants_to_join = True
+    assert not member.health().stable
+    member._mailbox.wants_to_join = False
+    assert member.health().stable

@@ -16,6 +16,13 @@ from kafka_coop.client.polling import slice_of_a_wait
 from kafka_coop.fetching.fetcher import Fetcher
 
 
+@pytest.fixture
+def consumer() -> Iterator[CoopConsumer]:
+    config = {"bootstrap.servers": "127.0.0.1:9", "group.id": "g", "log_level": 0}
+    with CoopConsumer(config, registry=CollectorRegistry()) as consumer:
+        yield consumer
+
+
 @pytest.mark.parametrize(
     ("busy", "news_every", "seconds"),
     [
@@ -33,39 +40,37 @@ def test_a_wait_is_as_long_as_news_can_wait(busy: bool, news_every: float, secon
 
 
 def test_librdkafka_hears_of_a_topic_while_a_coordinator_is_still_looked_for(
-    monkeypatch: pytest.MonkeyPatch,
+    consumer: CoopConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Asked as late as the member joins, its answer would come after the first partitions."""
     asked: list[tuple[str, ...]] = []
     monkeypatch.setattr(Fetcher, "expect", lambda _, topics, __: asked.append((*topics,)))
-    config = {"bootstrap.servers": "127.0.0.1:9", "group.id": "g", "log_level": 0}
-    with CoopConsumer(config, registry=CollectorRegistry()) as consumer:
-        consumer.subscribe(["orders", "^pattern"])
-        consumer.poll(0)
-        assert not asked, "a poll that may not wait asks for nothing"
-        consumer.poll(0.5)
-        assert set(asked) == {("orders",)}
+    consumer.subscribe(["orders", "^pattern"])
+    consumer.poll(0)
+    assert not asked, "a poll that may not wait asks for nothing"
+    consumer.poll(0.5)
+    assert set(asked) == {("orders",)}
 
 
-def test_what_comes_of_a_rebalance_ends_the_wait_of_a_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_comes_of_a_rebalance_ends_the_wait_of_a_poll(
+    consumer: CoopConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever the length of a slice, which would be added to the gap of what moves."""
     monkeypatch.setattr(polling, "_BUSY_SLICE", 5.0)
-    config = {"bootstrap.servers": "127.0.0.1:9", "group.id": "g", "log_level": 0}
-    with CoopConsumer(config, registry=CollectorRegistry()) as consumer:
-        mailbox = consumer._backend.mailbox
-        waits = mailbox.wait
-        put = threading.Thread(target=mailbox.put, args=[TopicErrors(errors={"orders": 3})])
+    mailbox = consumer._backend.mailbox
+    waits = mailbox.wait
+    put = threading.Thread(target=mailbox.put, args=[TopicErrors(errors={"orders": 3})])
 
-        def wait(timeout: float) -> None:
-            monkeypatch.undo()
-            put.start()
-            waits(timeout)
+    def wait(timeout: float) -> None:
+        monkeypatch.undo()
+        put.start()
+        waits(timeout)
 
-        monkeypatch.setattr(mailbox, "wait", wait)
-        mailbox.expecting = True
-        message = consumer.poll(20)
-        assert message is not None
-        assert message.topic() == "orders"
+    monkeypatch.setattr(mailbox, "wait", wait)
+    mailbox.expecting = True
+    message = consumer.poll(20)
+    assert message is not None
+    assert message.topic() == "orders"
 
 
 class Asking:
@@ -78,13 +83,6 @@ class Asking:
         self.mailbox.expecting = True
         batches = iter([[self.record]])
         monkeypatch.setattr(consumer._fetcher, "take", lambda *_: next(batches, []))
-
-
-@pytest.fixture
-def consumer() -> Iterator[CoopConsumer]:
-    config = {"bootstrap.servers": "127.0.0.1:9", "group.id": "g", "log_level": 0}
-    with CoopConsumer(config, registry=CollectorRegistry()) as consumer:
-        yield consumer
 
 
 def test_while_a_rebalance_is_under_way_consume_waits_for_more_than_it_has(
