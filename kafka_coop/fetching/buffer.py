@@ -9,7 +9,6 @@ That is this module's subject.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -146,7 +145,7 @@ class RecordBuffer:
         held_back = {
             of: first
             for of, held in self.aside.items()
-            for first in itertools.islice((m for m in held if m.error() is None), 1)
+            if (first := next((m for m in held if m.error() is None), None)) is not None
         }
         return held_back | _last_records(reversed(self.records[self.index :]))
 

@@ -24,6 +24,7 @@ import confluent_kafka
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaError, KafkaException, Message
 
 from kafka_coop.fetching.acquaintance import Acquaintance
+from kafka_coop.fetching.batches import BatchSize
 from kafka_coop.fetching.buffer import Contents, RecordBuffer
 from kafka_coop.fetching.callbacks import CallbackGuard
 from kafka_coop.fetching.ledger import DeliveryLedger
@@ -50,13 +51,6 @@ _STATE: int = KafkaError._STATE  # noqa: SLF001
 
 _INTRODUCTION = 0.2
 """Seconds that `add` waits for librdkafka to hear of a topic."""
-
-_PREFETCH_BYTES = 1 << 20
-"""Large records are prefetched in smaller batches: librdkafka bounds what *it* holds
-(``queued.max.messages.kbytes``), and refills at once what was taken out."""
-
-_HELD_BATCHES = 8
-"""So many batches at most are held of what newcomers bring, or the bytes of so many."""
 
 _A_FEW = 10
 """Records of newcomers between two looks at librdkafka's queue. One costs 5 µs."""
@@ -98,8 +92,7 @@ class Fetcher(Queries):
             self._guard.guarded(config) | _NEVER_COMMIT, **options
         )
         self._acquaintance = Acquaintance(self._consumer.list_topics)
-        self._prefetch = prefetch
-        self._batch_size = prefetch
+        self._batches = BatchSize(prefetch)
         self._buffer = RecordBuffer()
         self._newcomers = Newcomers()
         self._starts: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -264,8 +257,8 @@ class Fetcher(Queries):
         else:
             buffer.index = 0
             buffer.records = []  # free the delivered ones before as many more are made
-            buffer.records = self._consume(self._batch_size, 0.0)
-            self._size_batches(buffer.records)
+            buffer.records = self._consume(self._batches.size, 0.0)
+            self._batches.came(buffer.records)
         self._guard.reraise()
         if buffer.index >= len(buffer.records):
             return None if timeout == 0 else self._poll(timeout)
@@ -280,9 +273,10 @@ class Fetcher(Queries):
         """
         self._settle()
         buffer = self._buffer
-        # Of those that are gone there is nothing, neither here nor to come.
+        # Of those that are gone there is nothing, neither here nor to come. What is paused is not
+        # to be delivered, and keeps nobody's place.
         patient = NO_PARTITIONS if self._held else self._newcomers.partitions - self._paused
-        asked = min(self._batch_size, max(_A_FEW, self._room(patient)))
+        asked = self._batches.beside(*buffer.held_back(patient), least=_A_FEW)
         try:
             taken = self._consumer.consume(asked, 0.0)
             contents = buffer.taking_in(taken, patient, size=n, few=_A_FEW)
@@ -293,23 +287,7 @@ class Fetcher(Queries):
             self._swallow()
             raise
         self._newcomers.saw(taken, all_there_was=len(taken) < asked, held=buffer.aside)
-        self._size_batches(taken)
-
-    def _room(self, patient: Partitions) -> int:
-        """How many more records may be held of newcomers.
-
-        By bytes, too: the size of a batch is by its last record, which may be another partition's
-        and small, where megabytes are held of one. What is paused is not to be delivered, and
-        keeps nobody's place.
-        """
-        count, size = self._buffer.held_back(patient)
-        full = size >= _HELD_BATCHES * _PREFETCH_BYTES
-        return 0 if full else _HELD_BATCHES * self._batch_size - count
-
-    def _size_batches(self, last: Sequence[Message]) -> None:
-        if last:
-            record_bytes = len(last[-1]) or 1
-            self._batch_size = max(1, min(self._prefetch, _PREFETCH_BYTES // record_bytes))
+        self._batches.came(taken)
 
     def _consume(self, n: int, timeout: float) -> list[Message]:
         self._settle()

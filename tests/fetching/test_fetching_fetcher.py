@@ -124,9 +124,9 @@ class TestDelivery:
         with fetcher_of(kafka, prefetch=500) as fetcher:
             topic = Topic(kafka, records=30)
             fetcher.add(topic.at(0))
-            fetcher._batch_size = 2
+            fetcher._batches.size = 2
             read(fetcher, 30)
-            assert fetcher._batch_size == 500
+            assert fetcher._batches.size == 500
 
 
 class TestPositions:

@@ -59,7 +59,7 @@ class TestSwallowedRecords:
         }
 
     def test_what_is_buffered_stays_and_comes_first(self, fetcher: Fetcher) -> None:
-        fetcher._batch_size = 8
+        fetcher._batches.size = 8
         first = read(fetcher, 2)
         swallow(fetcher, 20)
         assert offsets(first + fetcher.take(26, 0)) == {
