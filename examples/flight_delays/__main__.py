@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 import kafka_coop.spark
 from kafka_coop.testing.local import LocalKafka
+from kafka_coop.testing.unavailable import KafkaUnavailableError
 
 from . import oracle
 from .data import PARTITIONS, Publisher, topics
@@ -40,11 +41,11 @@ def main() -> int:
     arguments = parsed()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        servers = arguments.servers or stack.enter_context(LocalKafka()).bootstrap_servers
-        stack.enter_context(topics(servers))
         try:
+            servers = arguments.servers or stack.enter_context(LocalKafka()).bootstrap_servers
+            stack.enter_context(topics(servers))
             _run(servers, Path(folder), arguments)
-        except FailedError as error:
+        except (FailedError, KafkaUnavailableError) as error:
             print(f"FAILED: {error}", flush=True)
             return 1
     return 0

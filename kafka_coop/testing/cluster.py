@@ -110,14 +110,7 @@ class KafkaCluster:
         Raises:
             KafkaException: The cluster refused, or has no such topic.
         """
-        admin = self.admin()
-        partitions = admin.list_topics(name, timeout=REQUEST_TIMEOUT.total_seconds())
-        asked: dict[TopicPartition, OffsetSpec] = {
-            TopicPartition(name, partition): OffsetSpec.latest()  # type: ignore[no-untyped-call]  # a gap in its stubs
-            for partition in partitions.topics[name].partitions
-        }
-        found = admin.list_offsets(asked, request_timeout=REQUEST_TIMEOUT.total_seconds())
-        return {where.partition: future.result().offset for where, future in found.items()}
+        return end_offsets(self.admin(), name)
 
     @staticmethod
     def _wait_for_partitions(admin: AdminClient, name: str, count: int) -> None:
@@ -162,6 +155,19 @@ def leaders(admin: AdminClient, topic: str) -> int:
     if metadata is None or topic not in metadata.topics:
         return 0
     return sum(p.leader >= 0 for p in metadata.topics[topic].partitions.values())
+
+
+def end_offsets(admin: AdminClient, name: str) -> dict[int, int]:
+    """As `KafkaCluster.end_offsets`."""
+    topic = admin.list_topics(name, timeout=REQUEST_TIMEOUT.total_seconds()).topics[name]
+    if topic.error is not None:
+        raise KafkaException(topic.error)
+    asked: dict[TopicPartition, OffsetSpec] = {
+        TopicPartition(name, partition): OffsetSpec.latest()  # type: ignore[no-untyped-call]  # a gap in its stubs
+        for partition in topic.partitions
+    }
+    found = admin.list_offsets(asked, request_timeout=REQUEST_TIMEOUT.total_seconds())
+    return {where.partition: future.result().offset for where, future in found.items()}
 
 
 def wait_until(

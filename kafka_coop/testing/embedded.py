@@ -35,6 +35,7 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from kafka_coop.closeable import Closeable
 from kafka_coop.testing import librdkafka
+from kafka_coop.testing.cluster import end_offsets, quiet_admin
 from kafka_coop.types import is_topic_name
 
 Api: TypeAlias = Literal[
@@ -232,6 +233,14 @@ class EmbeddedKafka(Closeable):
             EmbeddedKafkaError: There is no such topic.
         """
         self._checked("rd_kafka_mock_topic_delete", _topic(name))
+
+    def end_offsets(self, name: str) -> dict[int, int]:
+        """For each partition of a topic, the offset that its next record will have.
+
+        Raises:
+            KafkaException: There is no such topic.
+        """
+        return end_offsets(quiet_admin(self.bootstrap_servers), name)
 
     def delete_records(self, topic: str, partition: int, *, before: int) -> None:
         """Moves a partition's log start to an offset, as retention does.

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from kafka_coop.testing.cluster import KafkaCluster
+from kafka_coop.testing.unavailable import LocalKafkaUnavailableError
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 500
@@ -58,6 +59,19 @@ def test_three_days_come_to_what_pandas_says(
     assert all(map(int, counts))
     assert len(picture.with_suffix(".csv").read_text().splitlines()) == 1 + 9
     assert "<svg" in picture.read_text()
+
+
+def test_without_a_broker_it_says_what_that_needs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def none() -> None:
+        raise LocalKafkaUnavailableError("install a JRE")
+
+    program = module("__main__")
+    monkeypatch.setattr(program, "LocalKafka", none)
+    monkeypatch.setattr(sys, "argv", ["flight_delays"])
+    assert program.main() == 1
+    assert capsys.readouterr().out == "FAILED: install a JRE\n"
 
 
 def row(offset: int, delay: float | None, day: str = "2013-01-01") -> tuple[Any, ...]:

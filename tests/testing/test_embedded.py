@@ -178,6 +178,16 @@ class TestTopics:
             cluster.delete_topic("never")
         assert refused.value.code == KafkaError.UNKNOWN_TOPIC_OR_PART
 
+    def test_a_partitions_end_is_told(self, cluster: EmbeddedKafka) -> None:
+        cluster.create_topic("ends", partitions=2)
+        produce(cluster, "ends", [b"a", b"b"])
+        assert cluster.end_offsets("ends") == {0: 2, 1: 0}
+
+    def test_an_unknown_topic_has_no_ends(self, cluster: EmbeddedKafka) -> None:
+        with pytest.raises(KafkaException) as refused:
+            cluster.end_offsets("no-such-topic")
+        assert refused.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+
     def test_deleted_records_move_the_log_start(self, cluster: EmbeddedKafka) -> None:
         cluster.create_topic("retained")
         produce(cluster, "retained", [b"0", b"1", b"2", b"3"])

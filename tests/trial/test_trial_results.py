@@ -16,6 +16,7 @@ from kafka_coop.testing.trial.ending import HANGS, REASONS
 from kafka_coop.testing.trial.origin import Origin
 from kafka_coop.testing.trial.outcome import NANO, Injected, Plan, Result
 from kafka_coop.testing.trial.report import main, report
+from kafka_coop.testing.unavailable import LocalKafkaUnavailableError
 
 PLAN = Plan(faults=2, lasting=timedelta(minutes=2), members=3, partitions=4, rate=5)
 ORIGIN = Origin(commit="0123456789abcdef", clean=True, kafka="4.1.0", date="2026-01-02T03:04:05")
@@ -183,6 +184,18 @@ def test_what_a_run_can_not_do_it_says_before_it_begins(
     with pytest.raises(SystemExit, match="2"):
         run.main(given.format(tmp_path).split())
     assert said.format(tmp_path) in capsys.readouterr().err
+
+
+def test_a_run_without_brokers_says_what_they_need(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def none(**_: Any) -> None:
+        raise LocalKafkaUnavailableError("install a JRE")
+
+    monkeypatch.setattr(run, "LocalKafka", none)
+    monkeypatch.setattr(run, "end_in_order_at_sigterm", lambda: None)
+    assert run.main([]) == 2
+    assert capsys.readouterr().err == "install a JRE\n"
 
 
 def test_a_result_may_lie_beside_the_journals_that_are_yet_to_be(

@@ -8,8 +8,8 @@
 Three brokers from their jars, each behind a proxy; members of ours, each a process, under load.
 Ends with status 1 where a partition had two owners, or none for too long, a record was lost, the
 group's offsets are wrong, (with --transactions) the output differs from the input, or fewer faults
-came than were planned. `judge_again.py` judges the journals anew. `report.py` makes
-docs/RELIABILITY.md of the results.
+came than were planned; with 2 where no Java or no jars are to be had. `judge_again.py` judges the
+journals anew. `report.py` makes docs/RELIABILITY.md of the results.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from kafka_coop.testing.trial.faults import ASIDE, FAULTS, Arena, Deck, Started
 from kafka_coop.testing.trial.load import Load
 from kafka_coop.testing.trial.origin import origin_now
 from kafka_coop.testing.trial.outcome import DELETED, NANO, RESULT, Injected, Plan, Result
+from kafka_coop.testing.unavailable import KafkaUnavailableError
 
 _LOOK: Final = 0.5
 _WORDS: Final = 2000
@@ -361,9 +362,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     end_in_order_at_sigterm()
     with ExitStack() as stack:
         folder = given.journals or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        kafka = stack.enter_context(
-            LocalKafka(brokers=3, proxied=True, properties=SAFE, start_timeout=_PATIENCE)
-        )
+        try:
+            kafka = LocalKafka(brokers=3, proxied=True, properties=SAFE, start_timeout=_PATIENCE)
+        except KafkaUnavailableError as error:
+            sys.stderr.write(f"{error}\n")
+            return 2
+        stack.enter_context(kafka)
         result = run(plan, folder, kafka, lambda text: sys.stderr.write(f"{text}\n"))
     return result.hand_in(given.result)
 
