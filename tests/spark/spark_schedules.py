@@ -39,6 +39,7 @@ PATIENCE = 90.0
 MOMENT = 10.0
 _OF_OUTAGES = (
     "_TRANSPORT",
+    "Broker transport failure",
     "_TIMED_OUT",
     "BROKERS_DOWN",
     "_RESOLVE",
@@ -143,7 +144,7 @@ class _Schedule:
             "maxOffsetsPerTrigger": str(rng.choice([7, 20, 100])),
             "staticMembership": rng.choice(["false", "false", "true"]),
             "kafka.topic.metadata.refresh.interval.ms": "500",
-            "assignmentTimeout": "60s",
+            "assignmentTimeout": "180s",  # longer than a broker takes to come back
         }
         self._flights = flights
         shared = None if flights is None else flights.write

@@ -29,7 +29,7 @@ def test_nothing_is_missing_whoever_dies_where(
     flights = Flights(tmp_path / "flights.sqlite")
     outcome = run_schedule(kafka, topic, seed, restart=restarts, flights=flights)
     assert outcome.produced
-    assert outcome.sound, outcome
+    assert outcome.sound, str(outcome)  # whole: pytest shortens what is no text
 
 
 @pytest.mark.verdict
@@ -44,7 +44,7 @@ def test_who_dies_just_there_leaves_nothing_out(
     flights = Flights(tmp_path / "flights.sqlite")
     outcome = run_death(kafka, topic, death, flights)
     assert outcome.died, "not there"
-    assert outcome.sound, outcome
+    assert outcome.sound, str(outcome)
 
 
 @pytest.mark.xdist_group("spark")
