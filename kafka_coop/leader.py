@@ -67,6 +67,10 @@ _SHARED = "cooperative-sticky"
 _GENERATION_IN_USER_DATA = frozenset({"cooperative-sticky", "constrained-cooperative-sticky"})
 """Strategies whose members say in their user data which generation their claims are of."""
 
+_JOINING = frozenset({"stream-join-sticky"})
+"""Strategies for which a member's topics belong together. Who drains and kept one of them, because
+nobody else subscribes to it yet, would keep its numbers, and those of the others be nobody's."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderOutcome:
@@ -155,7 +159,7 @@ def lead(
     """
     strategy = resolve(assignor) if isinstance(assignor, str) else assignor
     world = cluster if isinstance(cluster, Cluster) else Cluster(partitions=cluster)
-    decoded = _decode(members, instance_ids or {})
+    decoded = _decode(members, instance_ids or {}, joined=strategy.name in _JOINING)
     snapshot = _validate_claims(strategy, world, decoded.planned, recalled)
     plan, error = _balance(strategy, SnapshotGroup(snapshot, decoded.loads))
     cooperative = RebalanceProtocol.COOPERATIVE in strategy.supported_protocols
@@ -238,7 +242,9 @@ class _Decoded:
     warnings: tuple[str, ...]
 
 
-def _decode(members: Mapping[str, bytes], instance_ids: Mapping[str, str | None]) -> _Decoded:
+def _decode(
+    members: Mapping[str, bytes], instance_ids: Mapping[str, str | None], *, joined: bool
+) -> _Decoded:
     group, malformed = decode_group(members)
     split = _SplitMarks()
     said = [split[data] for data in group.user_data]
@@ -251,7 +257,8 @@ def _decode(members: Mapping[str, bytes], instance_ids: Mapping[str, str | None]
     if any(marks is not _NO_MARKS for _, marks in split.values()):
         loads = {m: marks.load for m, (_, marks) in zip(group, said, strict=True) if marks.load}
         draining = np.array([marks.draining for _, marks in said], np.bool_)
-        planned = subscriptions.relieving(draining) if draining.any() else subscriptions
+        if draining.any():
+            planned = subscriptions.relieving(draining, joined=joined)
     return _Decoded(
         subscriptions=subscriptions,
         planned=planned,

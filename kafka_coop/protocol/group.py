@@ -113,7 +113,7 @@ class GroupColumns(Mapping[str, Subscription]):
         """The numbers of the topics that some member subscribes to, existing or not."""
         return np.flatnonzero(self._wanted_by(self.kinds))
 
-    def relieving(self, draining: npt.NDArray[np.bool_]) -> GroupColumns:
+    def relieving(self, draining: npt.NDArray[np.bool_], *, joined: bool = False) -> GroupColumns:
         """The same group, but for members who drain and take nothing that another can take.
 
         What nobody else subscribes to stays theirs. A group of which all members are about to
@@ -121,12 +121,15 @@ class GroupColumns(Mapping[str, Subscription]):
 
         Args:
             draining: Per member, whether it does.
+            joined: A member's topics are worth nothing one without the other: where another can
+                take one of them, all go.
         """
         elsewhere = self._wanted_by(self.kinds[~draining])
         kinds, lists, begins = self.kinds.copy(), [self.lists], self.list_begins.tolist()
         for kind in set(self.kinds[draining].tolist()):
             topics = self.lists[begins[kind] : begins[kind + 1]]
-            alone = topics[~elsewhere[topics]]
+            shared = elsewhere[topics]
+            alone = topics[:0] if joined and shared.any() else topics[~shared]
             kinds[draining & (self.kinds == kind)] = len(begins) - 1
             lists.append(alone)
             begins.append(begins[-1] + alone.size)

@@ -17,6 +17,7 @@ from kafka_coop.membership.interest import Interest, subscription_bytes
 from kafka_coop.protocol.assignment import decode_assignment
 from kafka_coop.protocol.marks import AssignmentMarks, SubscriptionMarks, append_marks, split_marks
 from kafka_coop.protocol.subscription import encode_subscription
+from kafka_coop.protocol.user_data import Claim, encode_sticky
 from kafka_coop.types import (
     NO_GENERATION,
     NO_PARTITIONS,
@@ -170,6 +171,32 @@ def test_what_only_those_subscribe_to_who_drain_stays_theirs() -> None:
     planned = {m: list(a.partitions) for m, a in outcome.intended.items()}
     assert planned["c"] == [("u", 0)]
     assert sorted(planned["a"] + planned["b"]) == [("t", 0), ("t", 1)]
+
+
+def test_who_drains_from_a_join_takes_no_number_with_it() -> None:
+    """The first of those that add a topic leaves again, and nobody else has that topic yet."""
+    had = {"new": [0, 1], "old": [2, 3]}
+    said = {
+        m: encode_sticky(Claim(owned=Partitions({"": numbers}), generation=Generation(1)))
+        for m, numbers in had.items()
+    }
+    drains = append_marks(said["new"], SubscriptionMarks(draining=True))
+    members = {
+        "new": member(
+            "a", "b", "x", owned=Partitions(dict.fromkeys("abx", had["new"])), user_data=drains
+        ),
+        "old": member(
+            "a", "b", owned=Partitions(dict.fromkeys("ab", had["old"])), user_data=said["old"]
+        ),
+    }
+    outcome = lead("stream-join-sticky", dict.fromkeys("abx", 4), members)
+    assert outcome.intended["old"].partitions == Partitions(dict.fromkeys("ab", range(4)))
+    assert not outcome.intended["new"].partitions
+    everyone = {m: member("a", "b", "x", user_data=drains) for m in had}
+    alone = lead("stream-join-sticky", dict.fromkeys("abx", 4), everyone).intended
+    assert {p for m in everyone for p in alone[m].partitions} == {
+        (t, n) for t in "abx" for n in range(4)
+    }, "where all drain, they keep what they have"
 
 
 # --- the assignor --------------------------------------------------------------------------
