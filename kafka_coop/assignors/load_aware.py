@@ -230,11 +230,16 @@ class _Board:
             self._move(position, heap[0][2])
 
     def level(self, least: float) -> None:
-        """Moves single partitions until no move is left that the objective asks for."""
+        """Moves single partitions until no move is left that the objective asks for.
+
+        Who had no taker is not asked again for as long as no topic has a lighter one than it had
+        then: with hot partitions that nobody could take, most would be asked after every move.
+        """
         mine: dict[int, list[int]] = {}
         for position, member in enumerate(self.owner.tolist()):
             mine.setdefault(member, []).append(position)
         stuck: set[int] = set()
+        lightest = self._lightest()
         while len(stuck) < self.loads.size:
             ranking = np.lexsort((self._counts, self.loads))[::-1]
             giver = next(m for m in ranking.tolist() if m not in stuck)
@@ -246,7 +251,10 @@ class _Board:
             mine[giver].remove(position)
             mine.setdefault(taker, []).append(position)
             self._move(position, taker)
-            stuck.clear()  # the taker may now have something for those who had no taker
+            stuck.discard(taker)
+            before, lightest = lightest, self._lightest()
+            for topic in np.flatnonzero(lightest < before).tolist():  # the giver may take there now
+                stuck.difference_update(self._may_take(topic).tolist())
 
     def give_back(self, before: Ints, least: float) -> None:
         """Undoes moves that turned out needless, the cheapest first, until none is.
@@ -291,6 +299,11 @@ class _Board:
                 found = (int(self.loads[taker]), int(off[nth]), int(at[nth]), taker)
                 best = found if best is None else min(best, found)
         return None if best is None else best[2:]
+
+    def _lightest(self) -> Counts:
+        """Per topic the load of its least loaded subscriber."""
+        loads: Counts = np.minimum.reduceat(self.loads[self._subscribers], self._begins[:-1])
+        return loads
 
     def _may_take(self, topic: int) -> Ints:
         return self._subscribers[self._begins[topic] : self._begins[topic + 1]]

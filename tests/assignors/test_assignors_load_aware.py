@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 from group_strategies import Group, seeded_group
@@ -12,6 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kafka_coop.assignors import CooperativeSticky, LoadAwareSticky
+from kafka_coop.assignors.load_aware import _Board
 from kafka_coop.leader import lead
 from kafka_coop.protocol.assignment import decode_assignment
 from kafka_coop.protocol.marks import SubscriptionMarks, append_marks, split_marks
@@ -244,6 +246,34 @@ def test_a_heavy_partition_is_left_alone_and_the_light_ones_go() -> None:
     plan = LoadAwareSticky().assign(cluster, publishing(group, loads))
     assert plan["a"].partitions == Partitions({"t": [0]})
     assert load_of(plan, loads) == {"a": 1000.0, "b": 500.0}
+
+
+def test_who_has_no_taker_is_not_asked_after_every_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a few hundred of them, ten thousand partitions took minutes, and the group waited."""
+    asked: list[None] = []
+    best_move = _Board._best_move
+
+    def counted(*args: Any) -> Any:
+        asked.append(None)
+        return best_move(*args)
+
+    monkeypatch.setattr(_Board, "_best_move", counted)
+    hot, full, new = range(30), range(30, 40), range(40, 50)
+    owned = {f"m{i}": [i] for i in hot}
+    owned |= {f"m{i}": list(range(i, 1000, 10)) for i in full}
+    owned |= {f"m{i}": [] for i in new}
+    loads = {TopicPartition("t", p): 1e6 if p in hot else 100.0 for p in range(1000)}
+    group = {
+        m: Subscription(topics=("t",), owned=Partitions({"t": p}), generation=Generation(1))
+        for m, p in owned.items()
+    }
+    plan = LoadAwareSticky(tolerance=0).assign(
+        Cluster(partitions={"t": 1000}), publishing(group, loads)
+    )
+    moved = sum(len(plan[f"m{i}"].partitions) for i in new)
+    assert moved > 100
+    # Each move is asked for, checked for being needless, and may free its taker.
+    assert len(asked) <= 3 * moved + len(group)
 
 
 @pytest.mark.parametrize("seed", range(10))
