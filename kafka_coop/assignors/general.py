@@ -74,7 +74,7 @@ class _Rows:
     """
 
     def __init__(self, snapshot: Snapshot, racks: Racks | None) -> None:
-        kind_of_topic, sets = _subscriber_sets(snapshot)
+        kind_of_topic, sets = subscriber_sets(snapshot)
         kind_of = kind_of_topic[snapshot.topic_of]
         if racks is None:
             self.row_of = kind_of
@@ -118,8 +118,12 @@ class _Rows:
         planned[free] = self.member[deal(missing, self.row)]
 
 
-def _subscriber_sets(snapshot: Snapshot) -> tuple[Ints, list[Ints]]:
-    """Numbers the distinct sets of subscribers. Returns each topic's number, and the sets."""
+def subscriber_sets(snapshot: Snapshot) -> tuple[Ints, list[Ints]]:
+    """Numbers the distinct sets of subscribers.
+
+    Returns:
+        Each topic's number, and the sets, as ascending indices of members.
+    """
     known: dict[bytes, int] = {}
     sets: list[Ints] = []
     number: list[int] = []

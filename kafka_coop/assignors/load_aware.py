@@ -11,6 +11,7 @@ import numpy as np
 
 from kafka_coop.assignors.balance import balance
 from kafka_coop.assignors.columns import NOBODY, Counts, Floats, Ints, loads
+from kafka_coop.assignors.general import subscriber_sets
 from kafka_coop.assignors.memory import RemembersGeneration
 from kafka_coop.assignors.plan import Plan
 from kafka_coop.assignors.snapshot import Snapshot, SnapshotGroup, snapshot_of
@@ -24,6 +25,7 @@ from kafka_coop.types import (
     Partitions,
     RebalanceProtocol,
     TopicPartition,
+    distinct,
 )
 
 Loads: TypeAlias = Mapping[TopicPartition, float]
@@ -202,13 +204,16 @@ def _costs(size: int, at: Counts, known: Floats) -> Counts | None:
 
 
 class _Board:
-    """Who has what while loads are levelled."""
+    """Who has what while loads are levelled.
+
+    Topics with the same subscribers are one *set*: what is asked of a topic is asked once a set.
+    """
 
     def __init__(self, snapshot: Snapshot, owner: Ints, costs: Counts) -> None:
         self.owner = owner
         self._costs = costs
-        self._topic_of = snapshot.topic_of
-        self._subscribers, self._begins = snapshot.subscribers()
+        set_of_topic, self._takers = subscriber_sets(snapshot)
+        self._set_of: Ints = set_of_topic[snapshot.topic_of]
         held = owner >= 0
         self.loads = np.zeros(len(snapshot.members), np.int64)
         np.add.at(self.loads, owner[held], costs[held])
@@ -218,13 +223,12 @@ class _Board:
         """Heaviest first, each on the least loaded subscriber, of those on the one with fewest."""
         waiting: dict[int, list[tuple[int, int, int]]] = {}
         for position in free[np.argsort(-self._costs[free], kind="stable")].tolist():
-            topic = int(self._topic_of[position])
-            heap = waiting.get(topic)
+            which = int(self._set_of[position])
+            heap = waiting.get(which)
             if heap is None:
-                members = self._may_take(topic).tolist()
-                heap = waiting[topic] = [self._standing(m) for m in members]
+                heap = waiting[which] = [self._standing(m) for m in self._takers[which].tolist()]
                 heapq.heapify(heap)
-            # Members got more through other topics since: bring what is on top up to date.
+            # Members got more through other sets since: bring what is on top up to date.
             while heap[0] != (now := self._standing(heap[0][2])):
                 heapq.heapreplace(heap, now)
             self._move(position, heap[0][2])
@@ -232,29 +236,24 @@ class _Board:
     def level(self, least: float) -> None:
         """Moves single partitions until no move is left that the objective asks for.
 
-        Who had no taker is not asked again for as long as no topic has a lighter one than it had
+        Who had no taker is not asked again for as long as no set has a lighter one than it had
         then: with hot partitions that nobody could take, most would be asked after every move.
         """
-        mine: dict[int, list[int]] = {}
-        for position, member in enumerate(self.owner.tolist()):
-            mine.setdefault(member, []).append(position)
         stuck: set[int] = set()
         lightest = self._lightest()
         while len(stuck) < self.loads.size:
             ranking = np.lexsort((self._counts, self.loads))[::-1]
             giver = next(m for m in ranking.tolist() if m not in stuck)
-            move = self._best_move(giver, np.array(mine.get(giver, []), np.int64), least)
+            move = self._best_move(giver, least)
             if move is None:
                 stuck.add(giver)
                 continue
             position, taker = move
-            mine[giver].remove(position)
-            mine.setdefault(taker, []).append(position)
             self._move(position, taker)
             stuck.discard(taker)
             before, lightest = lightest, self._lightest()
-            for topic in np.flatnonzero(lightest < before).tolist():  # the giver may take there now
-                stuck.difference_update(self._may_take(topic).tolist())
+            for which in np.flatnonzero(lightest < before).tolist():  # the giver may take there now
+                stuck.difference_update(self._takers[which].tolist())
 
     def give_back(self, before: Ints, least: float) -> None:
         """Undoes moves that turned out needless, the cheapest first, until none is.
@@ -275,23 +274,23 @@ class _Board:
 
     def _settled(self, giver: int, taker: int, least: float) -> bool:
         """Whether no move is left after the one has got, and the other lost, a partition."""
-        if self._best_move(giver, np.flatnonzero(self.owner == giver), least) is not None:
+        if self._best_move(giver, least) is not None:
             return False
-        gap = self.loads - self.loads[taker]
-        givers = np.flatnonzero(gap > least)
-        at = np.flatnonzero(np.isin(self.owner, givers))
-        at = at[self._costs[at] < gap[self.owner[at]] - least / 2]
-        return not any(taker in self._may_take(t) for t in np.unique(self._topic_of[at]).tolist())
+        gap = (self.loads - self.loads[taker])[self.owner]
+        at = np.flatnonzero((gap > least) & (self._costs < gap - least / 2))
+        return not any(taker in self._takers[s] for s in distinct(self._set_of[at]).tolist())
 
-    def _best_move(self, giver: int, positions: Counts, least: float) -> tuple[int, int] | None:
+    def _best_move(self, giver: int, least: float) -> tuple[int, int] | None:
         best: tuple[int, int, int, int] | None = None
-        for topic in np.unique(self._topic_of[positions]).tolist():
-            members = self._may_take(topic)
+        positions = np.flatnonzero(self.owner == giver)
+        set_of = self._set_of[positions]
+        for which in distinct(set_of).tolist():
+            members = self._takers[which]
             taker = int(members[np.lexsort((self._counts[members], self.loads[members]))[0]])
             gap = int(self.loads[giver] - self.loads[taker])
             if gap <= least:
                 continue
-            at = positions[self._topic_of[positions] == topic]
+            at = positions[set_of == which]
             at = at[self._costs[at] < gap - least / 2]
             if at.size:
                 off = np.abs(2 * self._costs[at] - gap)
@@ -301,12 +300,8 @@ class _Board:
         return None if best is None else best[2:]
 
     def _lightest(self) -> Counts:
-        """Per topic the load of its least loaded subscriber."""
-        loads: Counts = np.minimum.reduceat(self.loads[self._subscribers], self._begins[:-1])
-        return loads
-
-    def _may_take(self, topic: int) -> Ints:
-        return self._subscribers[self._begins[topic] : self._begins[topic + 1]]
+        """Per set the load of its least loaded member."""
+        return np.array([self.loads[takers].min() for takers in self._takers], np.int64)
 
     def _standing(self, member: int) -> tuple[int, int, int]:
         return int(self.loads[member]), int(self._counts[member]), member

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pytest
 from group_strategies import Group, seeded_group
 from hypothesis import assume, given, settings
@@ -274,6 +275,38 @@ def test_who_has_no_taker_is_not_asked_after_every_move(monkeypatch: pytest.Monk
     assert moved > 100
     # Each move is asked for, checked for being needless, and may free its taker.
     assert len(asked) <= 3 * moved + len(group)
+
+
+def test_topics_with_the_same_subscribers_cost_no_more_than_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A member with a thousand topics was joined by a second one for minutes."""
+    searches: list[None] = []
+    lexsort = np.lexsort
+
+    def counted(keys: Any) -> Any:
+        searches.append(None)
+        return lexsort(keys)
+
+    def levelled(topics: int) -> tuple[list[int], int]:
+        counts = {f"t{i:02}": 120 // topics for i in range(topics)}
+        everything = [TopicPartition(t, p) for t, n in counts.items() for p in range(n)]
+        loads = {p: 100.0 + i for i, p in enumerate(everything)}
+        names = tuple(counts)
+        group = {
+            "a": Subscription(
+                topics=names, owned=Partitions.of(everything), generation=Generation(1)
+            ),
+            "b": Subscription(topics=names),
+        }
+        searches.clear()
+        plan = LoadAwareSticky().assign(Cluster(partitions=counts), publishing(group, loads))
+        return plan.owner.tolist(), len(searches)
+
+    monkeypatch.setattr(np, "lexsort", counted)
+    one, searched = levelled(1)
+    assert 0 < one.count(1) < 120
+    assert levelled(40) == (one, searched)
 
 
 @pytest.mark.parametrize("seed", range(10))
