@@ -1,15 +1,51 @@
-"""What an assignor returned, made safe: a plan that assigns only what it may, and that once."""
+"""What a user gives: an assignor that can be one, and what it returned, made safe."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
 from kafka_coop.assignors.columns import NOBODY, Flags, Ints
 from kafka_coop.assignors.plan import Plan
 from kafka_coop.assignors.snapshot import Claims, Snapshot
-from kafka_coop.types import Assignment, GroupAssignment, Partitions
+from kafka_coop.types import Assignment, Assignor, GroupAssignment, Partitions, RebalanceProtocol
+
+_MEMBERS = ("name", "supported_protocols", "subscription_user_data", "assign", "on_assignment")
+_LONGEST_NAME = 0x7FFF
+"""Bytes of a string in a request."""
+
+
+def what_is_wrong(assignor: object) -> str | None:
+    """Says why this can't be an assignor; None where nothing keeps it from being one.
+
+    With most of this no group could be joined, and nobody would be told.
+    """
+    kind = type(assignor).__name__
+    if isinstance(assignor, type):  # it has its instances' methods, and so looks like one of them
+        return f"{assignor.__name__} is a class; an instance is needed, {assignor.__name__}()"
+    if not isinstance(assignor, Assignor):
+        return f"{kind} lacks {', '.join(n for n in _MEMBERS if not hasattr(assignor, n))}"
+    name: object = assignor.name
+    if not isinstance(name, str) or not name:
+        return f"{kind}.name is {name!r}, not a text"
+    if not _is_sendable(name):
+        return f"{kind}.name is {name[:40]!r}…, which no request can hold"
+    protocols: object = assignor.supported_protocols
+    if not (
+        isinstance(protocols, Collection)
+        and protocols
+        and all(isinstance(p, RebalanceProtocol) for p in protocols)
+    ):
+        return f"{kind}.supported_protocols is {protocols!r}; name RebalanceProtocols"
+    return None
+
+
+def _is_sendable(name: str) -> bool:
+    try:
+        return len(name.encode()) <= _LONGEST_NAME
+    except UnicodeEncodeError:
+        return False
 
 
 def checked(snapshot: Snapshot, plan: GroupAssignment) -> Plan:

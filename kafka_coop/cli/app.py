@@ -6,10 +6,11 @@ import importlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias, cast
 
 import typer
 
+from kafka_coop.assignors.checking import what_is_wrong
 from kafka_coop.cli.connection import Connection, client_config
 from kafka_coop.cli.exits import MEANINGS, CommandError, Exit
 from kafka_coop.cli.guard import guarded, out_of_order
@@ -337,14 +338,10 @@ def _instance(path: str, option: str) -> Assignor:
         # comes last, so that what lies there passes for no other module.
         sys.path.append("")
     try:
-        made = getattr(importlib.import_module(module), name)()
+        made: object = getattr(importlib.import_module(module), name)()
     except Exception as error:  # noqa: BLE001  # a user's module may raise anything
         why = f"{type(error).__name__}: {error}"
         raise CommandError(f"{option} {path}: {why}", Exit.USAGE) from None
-    if not isinstance(made, Assignor):
-        raise CommandError(
-            f"{option} {path}: no Assignor: it lacks name, supported_protocols,"
-            " subscription_user_data, assign or on_assignment",
-            Exit.USAGE,
-        )
-    return made
+    if wrong := what_is_wrong(made):
+        raise CommandError(f"{option} {path}: no Assignor: {wrong}", Exit.USAGE)
+    return cast("Assignor", made)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kafka_coop.assignors import resolve
+from kafka_coop.assignors.checking import what_is_wrong
 from kafka_coop.config import ConsumerConfig
 from kafka_coop.errors import ConfigurationError
 from kafka_coop.kafka_errors import coop_exception
@@ -92,12 +93,8 @@ def member_settings(config: ConsumerConfig, assignors: Iterable[Assignor] | None
         )
     chosen = tuple(assignors) if assignors is not None else tuple(map(resolve, config.strategies))
     for assignor in chosen:
-        if not isinstance(assignor, Assignor):
-            raise ConfigurationError(
-                "assignors",
-                f"assignors: {assignor!r} is no Assignor: it lacks name, supported_protocols, "
-                "subscription_user_data, assign or on_assignment",
-            )
+        if wrong := what_is_wrong(assignor):
+            raise ConfigurationError("assignors", f"assignors: {wrong}")
     return MemberSettings(
         group_id=config.group_id,
         client_id=config.client_id,

@@ -13,9 +13,15 @@ from prometheus_client import CollectorRegistry
 
 from kafka_coop import CoopConsumer
 from kafka_coop.assignors import CooperativeSticky
-from kafka_coop.kafka_errors import AssignorException
+from kafka_coop.kafka_errors import AssignorException, ConfigurationException
 from kafka_coop.testing import EmbeddedKafka
-from kafka_coop.types import Assignment, Cluster, GroupMetadata, GroupSubscription
+from kafka_coop.types import (
+    Assignment,
+    Cluster,
+    GroupMetadata,
+    GroupSubscription,
+    RebalanceProtocol,
+)
 
 PATIENCE = 60.0
 
@@ -79,6 +85,36 @@ def poll_until(reached: Callable[[], bool], consumer: CoopConsumer) -> None:
     while not reached():
         assert time.monotonic() < limit
         consumer.poll(0.05)
+
+
+class Odd(CooperativeSticky):
+    def __init__(self, name: Any = "odd", protocols: Any = (RebalanceProtocol.EAGER,)) -> None:
+        super().__init__()
+        self.name = name
+        self.supported_protocols = protocols
+
+
+@pytest.mark.parametrize(
+    ("assignor", "text"),
+    [
+        (CooperativeSticky, "CooperativeSticky is a class; an instance is needed"),
+        ("range", "str lacks name, supported_protocols"),
+        (Odd(name=7), "Odd.name is 7, not a text"),
+        (Odd(name=""), "Odd.name is '', not a text"),
+        (Odd(name="x" * 32_768), "Odd.name is 'xxx.*no request can hold"),
+        (Odd(name="\ud800"), "Odd.name is .*no request can hold"),
+        (Odd(protocols=()), r"Odd.supported_protocols is \(\)"),
+        (Odd(protocols=("COOPERATIVE",)), "Odd.supported_protocols is .*name RebalanceProtocols"),
+        (Odd(protocols=RebalanceProtocol.EAGER), "Odd.supported_protocols is "),
+    ],
+)
+def test_what_could_join_no_group_is_refused_when_the_consumer_is_made(
+    assignor: Any, text: str
+) -> None:
+    config = {"bootstrap.servers": "127.0.0.1:9", "group.id": "g"}
+    with pytest.raises(ConfigurationException, match=text) as refused:
+        CoopConsumer(config, assignors=[assignor], registry=CollectorRegistry())
+    assert refused.value.key == "assignors"
 
 
 def test_close_does_not_wait_for_a_strategy_that_is_at_work(embedded: EmbeddedKafka) -> None:

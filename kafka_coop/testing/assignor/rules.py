@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
+from kafka_coop.assignors.checking import what_is_wrong
 from kafka_coop.planning.table import runs
 from kafka_coop.testing.assignor.situation import Situation
 from kafka_coop.testing.assignor.violation import AssignorCheckError, Rule
@@ -17,7 +18,6 @@ from kafka_coop.types import (
     Generation,
     GroupMetadata,
     Partitions,
-    RebalanceProtocol,
     Subscription,
 )
 
@@ -29,22 +29,8 @@ _REPEATS = 2
 
 def check_interface(assignor: object) -> None:
     """Whether it looks like an assignor at all."""
-    if not isinstance(assignor, Assignor):
-        lacks = [n for n in _MEMBERS if not hasattr(assignor, n)]
-        raise AssignorCheckError(
-            Rule.INTERFACE, (f"{type(assignor).__name__} lacks {', '.join(lacks)}",)
-        )
-    name: object = assignor.name
-    if not isinstance(name, str) or not name:
-        raise AssignorCheckError(Rule.INTERFACE, (f"name is {name!r}, not a text",))
-    known: tuple[object, ...] = assignor.supported_protocols
-    if not known or not all(isinstance(p, RebalanceProtocol) for p in known):
-        raise AssignorCheckError(
-            Rule.INTERFACE, (f"supported_protocols is {known!r}; name RebalanceProtocols",)
-        )
-
-
-_MEMBERS = ("name", "supported_protocols", "subscription_user_data", "assign", "on_assignment")
+    if wrong := what_is_wrong(assignor):
+        raise AssignorCheckError(Rule.INTERFACE, (wrong,))
 
 
 def as_member_sends(make: Maker, subscription: Subscription) -> bytes | None:
