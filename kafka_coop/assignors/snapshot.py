@@ -48,7 +48,10 @@ class Claims:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Ownership:
-    """The claims, judged.
+    """The claims, judged. All columns are read-only.
+
+    What has to be revoked first is told by comparing a plan with them: in one that had written its
+    own owners into them nothing would, and what moves would be with two members at once.
 
     Attributes:
         claims: All claims on partitions that exist, beaten ones too: their claimants may still
@@ -61,6 +64,11 @@ class Ownership:
     claims: Claims
     owner: Ints
     claimants: Ints
+
+    def __post_init__(self) -> None:
+        """Locks the columns."""
+        for column in (self.claims.member, self.claims.position, self.owner, self.claimants):
+            column.setflags(write=False)
 
 
 class Snapshot:

@@ -195,6 +195,22 @@ def test_a_derived_strategy_assigns_to_subscribers_alone() -> None:
     assert "1 partitions went to members not subscribed to them" in str(outcome.error)
 
 
+def test_a_derived_strategy_that_writes_into_its_snapshot_has_failed() -> None:
+    """Its plan would be what everyone owns already, and nothing be withheld from its new owner."""
+
+    class Scribbling(CooperativeSticky):
+        def assign(self, cluster: Cluster, group: GroupSubscription) -> Plan:
+            snapshot = snapshot_of(cluster, group)
+            owner = snapshot.owned.owner
+            owner[0] = 1
+            return Plan(snapshot, owner)
+
+    members = {"m": subscription("t", owned={"t": [0, 1]}), "n": subscription("t")}
+    outcome = lead(Scribbling(), {"t": 2}, members)
+    assert given(outcome) == {"m": [0, 1], "n": []}
+    assert "read-only" in str(outcome.error)
+
+
 def test_a_mapping_that_fails_for_a_member_has_failed() -> None:
     """And is not taken for one that gives it nothing."""
 
