@@ -81,3 +81,12 @@ class VersionNotSupportedError(RequestFailedError):
 
 class AssignorFailedError(Exception):
     """A user's assignor raised or returned nonsense; ``__cause__`` holds what it raised."""
+
+
+def text_of(error: BaseException) -> str:
+    """Type and text of what a user's code raised; its text may raise in its turn."""
+    kind = type(error).__name__
+    try:
+        return f"{kind}: {error}"
+    except Exception as unsaid:  # noqa: BLE001  # a user's __str__ may raise anything
+        return f"{kind}, whose text raises {type(unsaid).__name__}"

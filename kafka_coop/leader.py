@@ -26,7 +26,7 @@ from kafka_coop.assignors.figures import NO_FIGURES, PlanFigures, figures
 from kafka_coop.assignors.plan import Plan, partitions_at
 from kafka_coop.assignors.snapshot import Snapshot, SnapshotGroup, claimed_generations
 from kafka_coop.assignors.withholding import everything, withhold
-from kafka_coop.errors import AssignorFailedError
+from kafka_coop.errors import AssignorFailedError, text_of
 from kafka_coop.protocol.assignment import encode_assignments
 from kafka_coop.protocol.group import GroupColumns
 from kafka_coop.protocol.group_decoding import decode_group
@@ -330,7 +330,7 @@ def _balance(strategy: Assignor, group: SnapshotGroup) -> tuple[Plan, AssignorFa
         raise
     except BaseException as cause:  # noqa: BLE001  # a user's code may raise anything
         error = AssignorFailedError(
-            f"assignor {strategy.name!r} failed ({type(cause).__name__}: {cause}); "
+            f"assignor {strategy.name!r} failed ({text_of(cause)}); "
             "members keep what they own, nothing else is assigned"
         )
         error.__cause__ = cause

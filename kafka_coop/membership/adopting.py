@@ -5,7 +5,7 @@ Who takes long to give up does not hold up the others meanwhile: it outlives its
 
 from __future__ import annotations
 
-from kafka_coop.errors import AssignorFailedError
+from kafka_coop.errors import AssignorFailedError, text_of
 from kafka_coop.membership import events as ev
 from kafka_coop.membership.core import BlockingStep, Effects, MemberCore
 from kafka_coop.membership.effects import IdentityChanged, PrefetchOffsets, WithdrawStep
@@ -106,7 +106,7 @@ class Adopting(MemberCore):
             assignor.on_assignment(assignment, self.metadata)
         except BaseException as error:  # noqa: BLE001  # a user's code may raise anything
             wrapped = AssignorFailedError(
-                f"{assignor.name}: on_assignment raised {error!r}: fix the assignor"
+                f"{assignor.name}: on_assignment raised {text_of(error)}: fix the assignor"
             )
             wrapped.__cause__ = error
             return self._fail(failure_of_exception(wrapped))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from kafka_coop.errors import AssignorFailedError
+from kafka_coop.errors import AssignorFailedError, text_of
 from kafka_coop.protocol.marks import SubscriptionMarks, append_marks
 from kafka_coop.protocol.subscription import encode_subscription
 from kafka_coop.types import Assignor, Generation, Partitions, RebalanceProtocol, Subscription
@@ -62,7 +62,7 @@ def subscription_bytes(
         user_data = assignor.subscription_user_data(topics)
     except BaseException as error:  # SystemExit would end the membership's thread
         raise AssignorFailedError(
-            f"{assignor.name}: subscription_user_data raised {error!r}: fix the assignor"
+            f"{assignor.name}: subscription_user_data raised {text_of(error)}: fix the assignor"
         ) from error
     if user_data is not None and not isinstance(user_data, bytes | bytearray):
         # Nobody would hear of what it comes to below, and the member would never join.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from kafka_coop.assignors import resolve
-from kafka_coop.errors import AssignorFailedError, MalformedDataError
+from kafka_coop.errors import AssignorFailedError, MalformedDataError, text_of
 from kafka_coop.protocol.marks import SubscriptionMarks, append_marks, split_marks
 from kafka_coop.protocol.subscription import decode_subscription, encode_subscription
 from kafka_coop.protocol.user_data import Claim, decode_claim
@@ -113,8 +113,7 @@ def member_after(
         user_data = strategy.subscription_user_data(subscription.topics)
     except Exception as cause:
         raise AssignorFailedError(
-            f"assignor {strategy.name!r} failed to say what a member would send "
-            f"({type(cause).__name__}: {cause})"
+            f"assignor {strategy.name!r} failed to say what a member would send ({text_of(cause)})"
         ) from cause
     unsaid = {} if _load_in(user_data) else load
     if unsaid or draining:

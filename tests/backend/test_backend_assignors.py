@@ -40,12 +40,22 @@ class Stuck(CooperativeSticky):
         return super().assign(cluster, group)
 
 
-class Quitting(CooperativeSticky):
-    """One method ends as a script would, the first time."""
+class UnspeakableError(Exception):
+    """Whose text was never tried."""
 
-    def __init__(self, quits: str) -> None:
+    def __str__(self) -> str:
+        raise AttributeError
+
+    __repr__ = __str__
+
+
+class Quitting(CooperativeSticky):
+    """One method raises, the first time."""
+
+    def __init__(self, quits: str, how: BaseException) -> None:
         super().__init__()
         self._quits = quits
+        self._how = how
 
     def assign(self, cluster: Cluster, group: GroupSubscription) -> Any:
         self._quit("assign")
@@ -62,7 +72,7 @@ class Quitting(CooperativeSticky):
     def _quit(self, called: str) -> None:
         if called == self._quits:
             self._quits = ""
-            raise SystemExit("config missing")
+            raise self._how
 
 
 def member(kafka: EmbeddedKafka, assignor: CooperativeSticky) -> CoopConsumer:
@@ -129,12 +139,19 @@ def test_close_does_not_wait_for_a_strategy_that_is_at_work(embedded: EmbeddedKa
         stuck.go.set()
 
 
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        (SystemExit("config missing"), r"SystemExit.*config missing"),
+        (UnspeakableError(), "UnspeakableError"),
+    ],
+)
 @pytest.mark.parametrize("method", ["assign", "subscription_user_data", "on_assignment"])
-def test_a_strategy_that_exits_is_raised_from_poll_and_the_group_goes_on(
-    embedded: EmbeddedKafka, method: str
+def test_what_a_strategy_raises_comes_from_poll_and_the_group_goes_on(
+    embedded: EmbeddedKafka, method: str, how: BaseException, text: str
 ) -> None:
-    with contextlib.closing(member(embedded, Quitting(method))) as consumer:
-        with pytest.raises(AssignorException, match=r"SystemExit.*config missing"):
+    with contextlib.closing(member(embedded, Quitting(method, how))) as consumer:
+        with pytest.raises(AssignorException, match=text):
             poll_until(lambda: False, consumer)
         consumer.enforce_rebalance("the strategy is mended")
         poll_until(lambda: len(consumer.assignment()) == 2, consumer)
