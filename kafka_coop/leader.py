@@ -278,19 +278,22 @@ def _decode(
 class _SplitMarks(dict[bytes | None, tuple[bytes | None, SubscriptionMarks]]):
     """Takes the marks off user data; members who send the same have it done once.
 
-    There are two trailers at most: the member's, and its strategy's (a load) before it. Marks of
-    an assignment, which some clients send back, count for nothing.
+    There are two trailers at most: the member's, and its strategy's (a load) before it. That is the
+    strategy's own data and stays: one derived from `LoadAwareSticky` may plan for a part of the
+    group. Marks of an assignment, which some clients send back, count for nothing.
     """
 
     def __missing__(self, data: bytes | None) -> tuple[bytes | None, SubscriptionMarks]:
         found = _NO_MARKS
-        user_data = data
+        user_data = rest = data
         for _ in range(2):
-            user_data, marks = split_marks(user_data)
+            rest, marks = split_marks(rest)
             if isinstance(marks, SubscriptionMarks):
                 found = SubscriptionMarks(
                     draining=found.draining or marks.draining, load=found.load or marks.load
                 )
+            if not found.load:
+                user_data = rest
         self[data] = user_data, found
         return user_data, found
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from kafka_coop.assignors import CooperativeSticky, LoadAwareSticky
 from kafka_coop.assignors.load_aware import _Board
+from kafka_coop.assignors.plan import Plan
 from kafka_coop.leader import lead
 from kafka_coop.protocol.assignment import decode_assignment
 from kafka_coop.protocol.marks import SubscriptionMarks, append_marks, split_marks
@@ -25,6 +26,7 @@ from kafka_coop.types import (
     Generation,
     GroupAssignment,
     GroupMetadata,
+    GroupSubscription,
     Partitions,
     Subscription,
     TopicPartition,
@@ -221,6 +223,34 @@ def test_a_partition_as_heavy_as_the_gap_does_not_swing(seed: int) -> None:
         }
         plan = LoadAwareSticky(tolerance=0.1).assign(cluster, publishing(group, loads))
         assert plan["b"].partitions == Partitions({"t": [2]})
+
+
+def test_who_derives_a_strategy_and_plans_for_a_part_of_the_group_has_its_loads() -> None:
+    class WithoutSpares(LoadAwareSticky):
+        def assign(self, cluster: Cluster, group: GroupSubscription) -> Plan:
+            return super().assign(cluster, {m: s for m, s in group.items() if m != "spare"})
+
+    def sent(loads: Loads) -> bytes:
+        strategy = WithoutSpares(lambda _: loads)
+        owned, generation = Partitions.of(loads), Generation(1)
+        strategy.on_assignment(
+            Assignment(partitions=owned), GroupMetadata(group_id="g", generation=generation)
+        )
+        said = Subscription(
+            topics=("t",),
+            owned=owned,
+            generation=generation,
+            user_data=strategy.subscription_user_data(("t",)),
+        )
+        marks = append_marks(said.user_data, SubscriptionMarks())
+        return encode_subscription(replace(said, user_data=marks))
+
+    heavy = {TopicPartition("t", p): 100.0 for p in range(4)}
+    members = {"a": sent(heavy), "b": sent({TopicPartition("t", 4): 1.0}), "spare": sent({})}
+    outcome = lead(WithoutSpares(), {"t": 5}, members)
+    assert outcome.error is None
+    assert len(outcome.intended["a"].partitions) == 2
+    assert len(outcome.intended["b"].partitions) == 3
 
 
 def test_within_the_tolerance_nothing_moves() -> None:
