@@ -45,6 +45,9 @@ class StreamJoinSticky:
     assignment carries the largest epoch seen plus one, and where two members claim a number,
     the later epoch has it, so that a zombie does not take back what it lost. At the last epoch
     that there is, claims of equal age stay what they are: disputed.
+
+    A plan that leaves numbers out says so in its notes, unless the one before it said the same: a
+    topic that was created with one partition would else stop a group without a word.
     """
 
     name = "stream-join-sticky"
@@ -52,6 +55,7 @@ class StreamJoinSticky:
 
     def __init__(self) -> None:
         self._last: Claim | None = None
+        self._told = ""
 
     def subscription_user_data(self, topics: tuple[str, ...]) -> bytes | None:  # noqa: ARG002  # the protocol's signature
         """Returns the numbers last assigned and their epoch; None before the first assignment."""
@@ -73,7 +77,13 @@ class StreamJoinSticky:
         may = snapshot.subscribed(to, at)
         owner[at[may]] = to[may]
         epoch = min(max((c.generation for c in said.values()), default=-1) + 1, _LAST_EPOCH)
-        return Plan(snapshot, owner, user_data=encode_generation(Generation(epoch)))
+        told, self._told = self._told, _left_out(snapshot, joined)
+        return Plan(
+            snapshot,
+            owner,
+            user_data=encode_generation(Generation(epoch)),
+            notes=(self._told,) if self._told not in ("", told) else (),
+        )
 
     def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:  # noqa: ARG002  # the protocol's signature
         """Remembers the numbers, and the epoch that the leader sent with them."""
@@ -81,6 +91,19 @@ class StreamJoinSticky:
             owned=Partitions.of((_NUMBERS, number) for _, number in assignment.partitions),
             generation=decode_generation(assignment.user_data),
         )
+
+
+def _left_out(snapshot: Snapshot, joined: int) -> str:
+    """Says which topic is the shortest and what that costs; nothing where all are as long."""
+    left = int((snapshot.counts - joined).sum())
+    if not left:
+        return ""
+    shortest = snapshot.topics[int(snapshot.counts.argmin())]
+    return (
+        f"stream-join-sticky: topic {shortest!r} has the fewest partitions, {joined}; {left} "
+        "partitions beyond that of other topics are assigned to nobody: enlarge it, or take it out "
+        "of the subscription"
+    )
 
 
 def _as_one_topic(snapshot: Snapshot, said: dict[str, Claim]) -> dict[str, Subscription]:

@@ -58,6 +58,22 @@ def test_only_numbers_that_every_topic_has_are_assigned() -> None:
     assert all(p["a"] == p["b"] for p in plan.values())
 
 
+def test_what_is_left_out_is_told_once_until_it_changes() -> None:
+    strategy, group = StreamJoinSticky(), {"A": had(epoch=0)}
+
+    def told(a: int, b: int) -> tuple[str, ...]:
+        return strategy.assign(Cluster(partitions={"a": a, "b": b}), group).notes
+
+    assert told(6, 6) == ()
+    (note,) = told(6, 1)
+    assert "'b'" in note
+    assert "5 partitions" in note
+    assert told(6, 1) == ()
+    assert told(6, 4) != ()
+    assert told(6, 6) == ()
+    assert told(6, 4) != ()
+
+
 def test_a_topic_that_does_not_exist_takes_no_part() -> None:
     group = {"A": Subscription(topics=("a", "nowhere"))}
     plan = numbers(StreamJoinSticky().assign(Cluster(partitions={"a": 2}), group))
