@@ -66,7 +66,7 @@ def checked(snapshot: Snapshot, plan: GroupAssignment) -> Plan:
         raise TypeError(f"assign() returned {type(plan).__name__}, not a mapping of assignments")
     named = set(plan)
     given = [
-        _assignment_of(member, plan) if member in named else Assignment()
+        assignment_of(member, plan) if member in named else Assignment()
         for member in snapshot.members
     ]
     wanted = sum(len(a.partitions) for a in given)
@@ -117,13 +117,26 @@ def _unsubscribed(may: Flags) -> str:
     return f"{int((~may).sum())} partitions went to members not subscribed to them"
 
 
-def _assignment_of(member: str, plan: GroupAssignment) -> Assignment:
+def assignment_of(member: str, plan: GroupAssignment) -> Assignment:
+    """Takes a member's assignment out of a plan.
+
+    Raises:
+        TypeError: It is none, or holds what is none of a member's.
+    """
     assignment: object = plan[member]
     if not isinstance(assignment, Assignment):
-        raise TypeError(f"the assignment of member {member!r} is no Assignment: {assignment!r}")
-    fields: tuple[object, object] = assignment.partitions, assignment.user_data
-    if not (isinstance(fields[0], Partitions) and isinstance(fields[1], bytes)):
-        raise TypeError(f"the assignment of member {member!r} holds {fields!r}")
+        kind = type(assignment).__name__
+        raise TypeError(f"what member {member!r} is given is of type {kind}, not Assignment")
+    partitions: object = assignment.partitions
+    if not isinstance(partitions, Partitions):
+        kind = type(partitions).__name__
+        raise TypeError(
+            f"the partitions of member {member!r} are of type {kind}, not Partitions: make them "
+            "with Partitions.of(pairs)"
+        )
+    data: object = assignment.user_data
+    if not isinstance(data, bytes):
+        raise TypeError(f"the user data of member {member!r} is {data!r}, not bytes")
     return assignment
 
 

@@ -214,6 +214,11 @@ class Answers(Dealing):
         return self.user_data
 
 
+def listed(partitions: Any, user_data: Any = b"") -> Assignment:
+    """With fields of other types than the strategy's author was told."""
+    return Assignment(partitions=partitions, user_data=user_data)
+
+
 class Forgets(Dealing):
     def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:
         raise KeyError("unknown")
@@ -223,7 +228,9 @@ class Forgets(Dealing):
     ("make", "text"),
     [
         (lambda: Answers(plan=[]), "assign.. returned list, not a mapping"),
-        (lambda: Answers(plan={"m0": ["t0"]}), "returned for 'm0': \\['t0'\\], not an Assignment"),
+        (lambda: Answers(plan={"m0": ["t0"]}), "member 'm0' is given is of type list, not Assign"),
+        (lambda: Answers(plan={"m0": listed([("t0", 0)])}), "type list, not Partitions: make them"),
+        (lambda: Answers(plan={"m0": listed(Partitions(), "x")}), "user data of .* 'x', not bytes"),
         (lambda: Answers(user_data="text"), "returned 'text', not bytes or None"),
         (Forgets, "on_assignment.. raised KeyError: 'unknown'"),
         (object, "object lacks name, supported_protocols"),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from kafka_coop.assignors.checking import what_is_wrong
+from kafka_coop.assignors.checking import assignment_of, what_is_wrong
 from kafka_coop.planning.table import runs
 from kafka_coop.testing.assignor.situation import Situation
 from kafka_coop.testing.assignor.violation import AssignorCheckError, Rule
@@ -120,19 +120,15 @@ def _read(plan: object, group: dict[str, Subscription]) -> dict[str, Partitions]
     if not isinstance(plan, Mapping):
         told = f"assign() returned {type(plan).__name__}, not a mapping of assignments"
         raise AssignorCheckError(Rule.RETURNS, (told,))
-    if odd := [m for m in plan if not _is_assignment(plan[m])]:
-        told = f"assign() returned for {odd[0]!r}: {plan[odd[0]]!r}, not an Assignment"
-        raise AssignorCheckError(Rule.RETURNS, (told,))
+    for member in plan:
+        try:
+            assignment_of(member, plan)
+        except TypeError as error:
+            told = f"assign() returned a plan in which {error}"
+            raise AssignorCheckError(Rule.RETURNS, (told,)) from None
     if strangers := [m for m in plan if m not in group]:
         raise AssignorCheckError(Rule.IN_THE_GROUP, (f"it assigned to {strangers[0]!r}",))
     return {m: plan[m].partitions if m in plan else Partitions() for m in group}
-
-
-def _is_assignment(value: object) -> bool:
-    if not isinstance(value, Assignment):
-        return False
-    fields: tuple[object, object] = value.partitions, value.user_data
-    return isinstance(fields[0], Partitions) and isinstance(fields[1], bytes)
 
 
 def _check_partitions(
