@@ -334,7 +334,8 @@ def _balance(strategy: Assignor, group: SnapshotGroup) -> tuple[Plan, AssignorFa
     except BaseException as cause:  # noqa: BLE001  # a user's code may raise anything
         error = AssignorFailedError(
             f"assignor {strategy.name!r} failed ({text_of(cause)}); "
-            "members keep what they own, nothing else is assigned"
+            "members keep what they own, nothing else is assigned until the next rebalance: "
+            "enforce_rebalance() starts one"
         )
         error.__cause__ = cause
         return Plan(snapshot, snapshot.owned.owner.copy(), notes=(str(error),)), error

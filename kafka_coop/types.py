@@ -361,8 +361,9 @@ class GroupMetadata:
 class Assignor(Protocol):
     """A partition assignment strategy (KIP-429, `ConsumerPartitionAssignor`).
 
-    The instance belongs to one consumer. `assign` runs on the group leader, away from the
-    thread that polls; the other two run on every member. None of them may block.
+    The instance belongs to one consumer. `assign` runs on the group leader, in a thread of its own,
+    perhaps beside an earlier call whose round is over; the other two run on every member, and must
+    not block.
     """
 
     # Read-only here, or a class that says `supported_protocols = (EAGER,)` would not be one.
