@@ -27,7 +27,7 @@ from kafka_coop.backend.ahead import Ahead
 from kafka_coop.backend.bell import Bell
 from kafka_coop.backend.errand_runner import ErrandRunner
 from kafka_coop.backend.errands import Errand, Errands, Surroundings
-from kafka_coop.backend.futures import refused
+from kafka_coop.backend.futures import NOT_HERE, refused
 from kafka_coop.backend.interface import Observer
 from kafka_coop.backend.mailbox import Mailbox, TopicErrors
 from kafka_coop.backend.standing import Standing
@@ -226,6 +226,8 @@ class ClassicBackend:
         loop, errands = self._loop, self._errands
         if loop is None or errands is None or loop.is_closed():
             return refused()
+        if threading.current_thread() is self._thread:
+            return refused(NOT_HERE)
         return asyncio.run_coroutine_threadsafe(work(errands), loop)
 
     # --- the membership thread -------------------------------------------------------------

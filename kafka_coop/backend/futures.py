@@ -12,12 +12,16 @@ from kafka_coop.errors import RequestFailedError, RequestTimedOutError
 T = TypeVar("T")
 
 STOPPED = "the consumer is closed"
+NOT_HERE = (
+    "a strategy's subscription_user_data and on_assignment can't ask the group's coordinator: the "
+    "answer would come to the thread that waits for it. Ask where you poll, or in assign"
+)
 
 
-def refused() -> Future[T]:
-    """The answer of a membership that has ended."""
+def refused(why: str = STOPPED) -> Future[T]:
+    """The answer of a membership that has ended, or can't give any."""
     future: Future[T] = Future()
-    future.set_exception(RequestFailedError(STOPPED))
+    future.set_exception(RequestFailedError(why))
     return future
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from kafka_coop import CoopConsumer
+from kafka_coop import CoopConsumer, TopicPartition
 from kafka_coop.assignors import CooperativeSticky
 from kafka_coop.kafka_errors import AssignorException, ConfigurationException
 from kafka_coop.testing import EmbeddedKafka
@@ -155,3 +155,51 @@ def test_what_a_strategy_raises_comes_from_poll_and_the_group_goes_on(
             poll_until(lambda: False, consumer)
         consumer.enforce_rebalance("the strategy is mended")
         poll_until(lambda: len(consumer.assignment()) == 2, consumer)
+
+
+class Asking(CooperativeSticky):
+    """Wants to tell the leader how far its member has come."""
+
+    def __init__(self, asks: str) -> None:
+        super().__init__()
+        self.asks = asks
+        self.consumer: CoopConsumer | None = None
+
+    def subscription_user_data(self, topics: tuple[str, ...]) -> bytes | None:
+        self._ask("subscription_user_data")
+        return super().subscription_user_data(topics)
+
+    def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:
+        self._ask("on_assignment")
+        super().on_assignment(assignment, metadata)
+
+    def assign(self, cluster: Cluster, group: GroupSubscription) -> Any:
+        self._ask("assign")
+        return super().assign(cluster, group)
+
+    def _ask(self, called: str) -> None:
+        if called == self.asks and self.consumer is not None:
+            self.asks = ""
+            self.consumer.committed([TopicPartition("t", 0)])
+
+
+@pytest.mark.parametrize("method", ["subscription_user_data", "on_assignment"])
+def test_a_strategy_that_asks_the_coordinator_in_the_membership_s_thread_is_told(
+    embedded: EmbeddedKafka, method: str
+) -> None:
+    """It would wait for itself, and the member be out of its group meanwhile."""
+    asking = Asking(method)
+    with contextlib.closing(member(embedded, asking)) as consumer:
+        asking.consumer = consumer
+        consumer.enforce_rebalance("now it can ask")
+        with pytest.raises(AssignorException, match="can't ask the group's coordinator"):
+            poll_until(lambda: False, consumer)
+        poll_until(lambda: len(consumer.assignment()) == 2, consumer)
+
+
+def test_assign_may_ask_the_coordinator(embedded: EmbeddedKafka) -> None:
+    asking = Asking("assign")
+    with contextlib.closing(member(embedded, asking)) as consumer:
+        asking.consumer = consumer
+        consumer.enforce_rebalance("now it can ask")
+        poll_until(lambda: not asking.asks and len(consumer.assignment()) == 2, consumer)
