@@ -40,7 +40,14 @@ from kafka_coop.membership.record import RebalanceRecord
 from kafka_coop.membership.steps import GivingUp, gain, lose, revoke
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import FetchedOffset, OffsetAndMetadata
-from kafka_coop.types import NO_PARTITIONS, Generation, GroupMetadata, Partitions, TopicPartition
+from kafka_coop.types import (
+    NO_GENERATION,
+    NO_PARTITIONS,
+    Generation,
+    GroupMetadata,
+    Partitions,
+    TopicPartition,
+)
 
 T = TypeVar("T")
 
@@ -140,18 +147,18 @@ class BrokerAssignedBackend:
 
     def metadata(self) -> GroupMetadata:
         """See `Backend.metadata`."""
+        return _standing(self.vouched())
+
+    def last_known(self) -> GroupMetadata:
+        """See `Backend.last_known`. Heard of with each rebalance, and whenever one asks."""
+        return _standing(self._identity)
+
+    def vouched(self) -> GroupMetadata:
+        """See `Backend.vouched`. What librdkafka vouches for: it is the member."""
         if not self.mailbox.left:
             with self._lock:
                 self._identify()
         return self._identity
-
-    def last_known(self) -> GroupMetadata:
-        """See `Backend.last_known`. Heard of with each rebalance, and whenever one asks."""
-        return self._identity
-
-    def vouched(self) -> GroupMetadata:
-        """See `Backend.vouched`. What librdkafka vouches for: it is the member."""
-        return self.metadata()
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Nothing: librdkafka, the only one to log in, was told by whoever calls."""
@@ -238,7 +245,7 @@ class BrokerAssignedBackend:
 
     def _announce(self, total: timedelta, moved: RebalanceRecord) -> None:
         spent = self._spent or StepDone(step_id=self._steps)
-        identity = self._identify()
+        identity = _standing(self._identify())
         self._observer.rebalance(
             replace(
                 moved,
@@ -337,3 +344,11 @@ class BrokerAssignedBackend:
                 future.set_result(work())
             except BaseException as error:  # noqa: BLE001  # raised where the result is awaited
                 future.set_exception(error)
+
+
+def _standing(identity: GroupMetadata) -> GroupMetadata:
+    """Who it is to the group: epoch 0 is that of who only asks to join it, or has left.
+
+    So librdkafka goes on calling itself when it was refused for good.
+    """
+    return identity if identity.generation else replace(identity, generation=NO_GENERATION)

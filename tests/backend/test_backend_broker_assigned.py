@@ -19,7 +19,14 @@ from kafka_coop.fetching.group_fetcher import GroupFetcher, Told
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import OffsetAndMetadata
 from kafka_coop.turns import TurnLock
-from kafka_coop.types import GroupMetadata, MemberId, Partitions, TopicPartition
+from kafka_coop.types import (
+    NO_GENERATION,
+    Generation,
+    GroupMetadata,
+    MemberId,
+    Partitions,
+    TopicPartition,
+)
 
 PATIENCE = timedelta(seconds=30)
 THERE = TopicPartition("t", 0)
@@ -31,9 +38,11 @@ class Librdkafka:
 
     Attributes:
         committed_: The offsets, in order.
+        epoch: The member's.
     """
 
     def __init__(self) -> None:
+        self.epoch = Generation(1)
         self.committed_: list[int] = []
         self.assigned: Told
         self.revoked: Told
@@ -43,7 +52,7 @@ class Librdkafka:
         self.assigned, self.revoked = assigned, revoked
 
     def identity(self) -> GroupMetadata:
-        return GroupMetadata(group_id="g", member_id=MemberId("m"))
+        return GroupMetadata(group_id="g", member_id=MemberId("m"), generation=self.epoch)
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[Any, ErrorCode]:
         self.committed_ += [at.offset for at in offsets.values()]
@@ -117,3 +126,13 @@ def test_a_callback_inside_librdkafka_commits_and_waits_for_it(group: Group) -> 
     with group.lock:
         assert group.commit(1, within=timedelta(seconds=1)) == {THERE: ErrorCode.none}
     assert group.librdkafka.committed_ == [1]
+
+
+def test_who_is_no_member_yet_or_was_refused_or_has_left_has_no_generation(group: Group) -> None:
+    """Its epoch is 0 then, and a transaction's offsets are sent with it: they are refused so."""
+    backend = group.backend
+    assert backend.metadata().generation == 1
+    group.librdkafka.epoch = Generation(0)
+    assert backend.metadata().generation == NO_GENERATION
+    assert backend.last_known().generation == NO_GENERATION
+    assert backend.vouched().generation == 0
