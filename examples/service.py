@@ -60,8 +60,10 @@ def serve(
                 log.warning("%s; going on", error)
                 continue
             for message in messages:
-                if message.error():
-                    log.warning("%s", message.error())
+                if (problem := message.error()) is not None:
+                    if problem.fatal():  # with group.protocol=consumer
+                        raise KafkaException(problem)
+                    log.warning("%s", problem)
                     continue
                 handle(message)
                 processed.labels(message.topic()).inc()

@@ -37,8 +37,6 @@ Told: TypeAlias = Callable[[Partitions], None]
 
 _NEVER_COMMIT = {"enable.auto.commit": False, "enable.auto.offset.store": False}
 
-_NOT_FOUND = KafkaError(KafkaError.GROUP_ID_NOT_FOUND).str()
-
 _ASK = 5.0
 """Seconds for one question where a partition began."""
 
@@ -46,12 +44,28 @@ _FROM_THE_BEGINNING = ("earliest", "smallest", "beginning")
 
 _FATAL: int = KafkaError._FATAL  # noqa: SLF001  # the name of confluent's public constant
 
-_NO_UPGRADE = (
-    "The group has classic members, and the broker does not upgrade it: a leader's strategy keeps "
-    "data in the assignment (all of kafka_coop's do but 'sticky'), or "
-    "group.consumer.migration.policy forbids it. Stop the classic members first, then start "
-    "those with group.protocol=consumer (docs/MIGRATION.md)"
-)
+_REMEDIES = {
+    KafkaError(code).str(): remedy
+    for code, remedy in {
+        KafkaError.GROUP_ID_NOT_FOUND: (
+            "The group has classic members, and the broker does not upgrade it: a leader's "
+            "strategy keeps data in the assignment (all of kafka_coop's do but 'sticky'), or "
+            "group.consumer.migration.policy forbids it. Stop the classic members first, then "
+            "start those with group.protocol=consumer (docs/MIGRATION.md)"
+        ),
+        KafkaError.UNRELEASED_INSTANCE_ID: (
+            "Another member runs with this group.instance.id: give each its own. Or it has died "
+            "without close(): the broker keeps its place until its session is over "
+            "(group.consumer.session.timeout.ms, 45 s unless set). End this process, and start it "
+            "again then (docs/MIGRATION.md)"
+        ),
+        KafkaError.UNSUPPORTED_ASSIGNOR: (
+            "The broker has no assignor of the name in group.remote.assignor: name one that is in "
+            "its group.consumer.assignors ('uniform', 'range'), or remove the key"
+        ),
+    }.items()
+}
+"""What to do, by the broker's word for why it is over. The code itself librdkafka does not tell."""
 
 _STALE_MEMBER_EPOCH = 113
 """What a generation is to the classic protocol, an epoch is to this one."""
@@ -329,13 +343,17 @@ class GroupFetcher(Queries):
 
 
 def _explained(message: Message) -> Message:
-    """The message; with the remedy where the group does not take this member, a fatal error."""
+    """The message. One that ends the membership says so, which librdkafka's does not: `fatal()`.
+
+    It comes once. Who went on without a look at its text would never be a member again.
+    """
     error = message.error()
-    if error is None or error.code() != _FATAL or _NOT_FOUND not in error.str():
+    if error is None or error.code() != _FATAL:
         return message
-    return error_message(
-        partition_of(message), error.code(), f"{error.str()}. {_NO_UPGRADE}", fatal=True
-    )
+    text = error.str()
+    remedies = [remedy for why, remedy in _REMEDIES.items() if why in text]
+    text = ". ".join([text, *remedies])
+    return error_message(partition_of(message), error.code(), text, fatal=True)
 
 
 def error_code(error: Any) -> ErrorCode:

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import confluent_kafka
 import pytest
-from confluent_kafka import OFFSET_STORED
+from confluent_kafka import OFFSET_STORED, KafkaError, Message
 from fetching_stand_in import NATIVE, InterruptionError, StandIn
 from fetching_support import offsets
 
@@ -20,7 +20,15 @@ STARTS = {A: OffsetAndMetadata(offset=0), B: OffsetAndMetadata(offset=50)}
 
 
 class Group(StandIn):
-    """The same in a group that has committed 10 of one partition, and nothing of the other."""
+    """The same in a group that has committed 10 of one partition, and nothing of the other.
+
+    Attributes:
+        errors: Come in place of records.
+    """
+
+    def __init__(self, config: dict[str, object]) -> None:
+        super().__init__(config)
+        self.errors: list[Message] = []
 
     def committed(self, partitions: NATIVE, _timeout: float) -> NATIVE:
         return [
@@ -34,6 +42,9 @@ class Group(StandIn):
         for of, offset in where.items():
             if offset == OFFSET_STORED:
                 self.upcoming[of] = 10 if of == 0 else 0
+
+    def consume(self, n: int, timeout: float) -> list[Message]:
+        return self.errors or super().consume(n, timeout)
 
     def poll(self, timeout: float) -> Any:
         return next(iter(self.consume(len(self.upcoming), timeout)), None)
@@ -88,3 +99,31 @@ def test_what_was_delivered_of_an_earlier_assignment_does_not_count(bench: Bench
     fetcher.add({A: OffsetAndMetadata(offset=7)})
     bench.swallow()
     assert offsets(fetcher.take(8, 0))[A][0] == 7
+
+
+@pytest.mark.parametrize("how", ["next", "take"])
+@pytest.mark.parametrize(
+    ("why", "remedy"),
+    [
+        (KafkaError.GROUP_ID_NOT_FOUND, "Stop the classic members first"),
+        (KafkaError.UNRELEASED_INSTANCE_ID, "group.consumer.session.timeout.ms"),
+        (KafkaError.UNSUPPORTED_ASSIGNOR, "group.remote.assignor"),
+        (KafkaError.INVALID_REQUEST, ""),
+    ],
+)
+def test_what_ends_the_membership_is_fatal_and_says_what_to_do(
+    bench: Bench, why: int, remedy: str, how: str
+) -> None:
+    """librdkafka's message is neither: its code says so, and its text says why."""
+    told = f"Fatal error: {KafkaError(why).str()}"
+    code: int = KafkaError._FATAL
+    bench.native.errors = [Message(error=KafkaError(code, told))]
+    fetcher = bench.fetcher
+    message = fetcher.next(0) if how == "next" else fetcher.take(8, 0)[0]
+    assert message is not None
+    error = message.error()
+    assert error is not None
+    assert error.fatal()
+    assert error.code() == code
+    assert error.str().startswith(told)
+    assert remedy in error.str()

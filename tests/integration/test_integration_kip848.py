@@ -263,6 +263,29 @@ def test_a_fenced_member_is_told_of_its_loss(kafka: KafkaCluster) -> None:
             assert [kind for kind, *_ in told[2:]] == ["assigned"]
 
 
+@on_the_newest_too
+def test_who_restarts_a_static_member_that_crashed_is_told_that_it_comes_too_soon(
+    kafka: KafkaCluster,
+) -> None:
+    """The classic protocol gives it the place at once; here the dead one has it for a session."""
+    topic, group = unique("t"), unique("g")
+    kafka.create_topic(topic)
+    static: dict[str, Any] = {"group_protocol": "consumer", "group_instance_id": "one"}
+    with child(kafka, group, topic, **static) as crashed:
+        until(lambda: bool(crashed.owned))
+        crashed.send(signal.SIGKILL)
+    successor = Member(kafka, group, topic, **static)
+    with members(successor):
+        until(lambda: bool(successor.errors), successor)
+        error = successor.errors[0].error()
+        assert error is not None
+        assert error.fatal()
+        assert "group.consumer.session.timeout.ms" in error.str()
+        health = successor.consumer.health()
+        assert health.problems == ("not in the group",)
+        assert not health.ready
+
+
 def set_pace(kafka: KafkaCluster, group: str, *, session_ms: int, heartbeat_ms: int) -> None:
     """What a group's members are told by the broker: they may not choose."""
     pace = {"session.timeout.ms": session_ms, "heartbeat.interval.ms": heartbeat_ms}
