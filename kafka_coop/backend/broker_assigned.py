@@ -6,32 +6,29 @@ or taken away there is acknowledged to the broker on the way out.
 
 confluent-kafka lets one thread at a time into a consumer, and whoever waits may wait for as long
 as another one polls. So commits and queries wait for their turn with the consumer's fair lock, in
-a thread of their own; a thread that holds that lock itself, for it is in a rebalance, in another
-callback inside librdkafka or in a signal handler that interrupts a poll, runs them.
+a thread of their own (`kafka_coop.backend.jobs`); a thread that holds that lock itself, for it is
+in a rebalance, in another callback inside librdkafka or in a signal handler that interrupts a poll,
+runs them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import timedelta
-from types import TracebackType
-from typing import Any, Protocol, TypeVar
 
 from confluent_kafka import OFFSET_STORED, KafkaException
 
-from kafka_coop.backend.futures import refused
 from kafka_coop.backend.inquiry import Inquiry
 from kafka_coop.backend.interface import Observer
+from kafka_coop.backend.jobs import Jobs, Lock
 from kafka_coop.backend.mailbox import Mailbox, StartsFound
 from kafka_coop.config import ConsumerConfig
-from kafka_coop.errors import RequestFailedError, VersionNotSupportedError
+from kafka_coop.errors import RequestFailedError, RequestTimedOutError, VersionNotSupportedError
 from kafka_coop.fetching.group_fetcher import GroupFetcher
 from kafka_coop.membership.effects import RaiseError, Step
 from kafka_coop.membership.events import StepDone
@@ -49,27 +46,8 @@ from kafka_coop.types import (
     TopicPartition,
 )
 
-T = TypeVar("T")
-
 _STORED = OffsetAndMetadata(offset=OFFSET_STORED)
 """librdkafka finds out where to start, and applies ``auto.offset.reset``."""
-
-
-class Lock(Protocol):
-    """What lets one thread at a time into librdkafka, as often as that thread likes."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
-
-    @property
-    def mine(self) -> bool:
-        """Whether this thread holds it."""
 
 
 class BrokerAssignedBackend:
@@ -96,21 +74,16 @@ class BrokerAssignedBackend:
         self._steps = 0
         self._spent: StepDone | None = None
         self._attend: Callable[[], None] = lambda: None
-        self._jobs: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
-        self._changed = threading.Condition()
-        self._stopped = False
+        self._jobs = Jobs(lock, fetcher.hears, f"kafka-coop-{config.group_id}")
         self._inquiry = Inquiry(config.connection, self._learned)
         self._inquired = False
-        self._worker = threading.Thread(
-            target=self._work, name=f"kafka-coop-{config.group_id}", daemon=True
-        )
 
     # --- the group --------------------------------------------------------------------------
 
     def start(self, attend: Callable[[], None]) -> None:
         """See `Backend.start`."""
         self._attend = attend
-        self._worker.start()
+        self._jobs.start()
 
     def subscribe(self, topics: tuple[str, ...], patterns: tuple[str, ...]) -> None:
         """See `Backend.subscribe`. The broker matches patterns, as Google's RE2 reads them."""
@@ -167,7 +140,7 @@ class BrokerAssignedBackend:
         """See `Backend.begin_close`. Here it has left when this returns."""
         try:
             with self._lock:
-                self._run_jobs()
+                self._jobs.close(next((of.topic for of in self._owned), None))
                 self._fetcher.leave()
         finally:
             self.mailbox.set_left()
@@ -176,11 +149,7 @@ class BrokerAssignedBackend:
         """See `Backend.stop`."""
         deadline = time.monotonic() + timeout.total_seconds()
         self._inquiry.end()
-        with self._changed:
-            self._stopped = True
-            self._changed.notify_all()
-        if self._worker.is_alive():
-            self._worker.join(timeout.total_seconds())
+        self._jobs.stop(timeout)
         self._inquiry.join(timedelta(seconds=max(0.0, deadline - time.monotonic())))
 
     def _learned(self, why_not: VersionNotSupportedError | None) -> None:
@@ -232,7 +201,7 @@ class BrokerAssignedBackend:
         started = time.perf_counter()
         self.mailbox.put(step)
         try:
-            self._run_jobs()
+            self._jobs.run()
             self._attend()
         finally:
             self._announce(timedelta(seconds=time.perf_counter() - started), moved)
@@ -265,23 +234,26 @@ class BrokerAssignedBackend:
     # --- offsets ----------------------------------------------------------------------------
 
     def commit(
-        self,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        timeout: timedelta,  # noqa: ARG002  # librdkafka knows none but its own
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout: timedelta
     ) -> Future[dict[TopicPartition, ErrorCode]]:
         """See `Backend.commit`."""
-        return self._submit(lambda: self._commit(dict(offsets)))
+        topic = next(iter(offsets)).topic
+        return self._jobs.submit(
+            topic, lambda heard: self._commit(dict(offsets), heard=heard), timeout
+        )
 
     def let_commits_in(self) -> None:
         """See `Backend.let_commits_in`."""
-        if self._lock.mine:  # the worker would wait for us, and we for it
-            self._run_jobs()
+        self._jobs.let_in()
 
     def committed(
         self, partitions: Partitions, timeout: timedelta
     ) -> Future[dict[TopicPartition, FetchedOffset]]:
         """See `Backend.committed`."""
-        return self._submit(lambda: self._committed(partitions, timeout))
+        topic = next(iter(partitions)).topic
+        return self._jobs.submit(
+            topic, lambda heard: self._committed(partitions, timeout, heard=heard), timeout
+        )
 
     def find_starts(
         self,
@@ -295,55 +267,23 @@ class BrokerAssignedBackend:
         )
 
     def _commit(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, heard: bool
     ) -> dict[TopicPartition, ErrorCode]:
         started = time.perf_counter()
-        results = self._fetcher.commit(offsets)
+        in_vain = dict.fromkeys(offsets, ErrorCode.request_timed_out)
+        results = self._fetcher.commit(offsets) if heard else in_vain
         self._observer.commit(timedelta(seconds=time.perf_counter() - started), results)
         return results
 
     def _committed(
-        self, partitions: Partitions, timeout: timedelta
+        self, partitions: Partitions, timeout: timedelta, *, heard: bool
     ) -> dict[TopicPartition, FetchedOffset]:
+        if not heard:
+            raise RequestTimedOutError(f"no coordinator answered within {timeout}")
         try:
             return self._fetcher.committed(partitions, timeout.total_seconds())
         except KafkaException as failure:
             raise RequestFailedError(failure.args[0].str()) from None
-
-    # --- turns ------------------------------------------------------------------------------
-
-    def _submit(self, work: Callable[[], T]) -> Future[T]:
-        with self._changed:
-            if self._stopped:
-                return refused()
-            future: Future[T] = Future()
-            self._jobs.append((future, work))
-            self._changed.notify_all()
-        self.let_commits_in()
-        return future
-
-    def _work(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._jobs or self._stopped)
-                if not self._jobs:
-                    return
-            with self._lock:
-                self._run_jobs()
-
-    def _run_jobs(self) -> None:
-        """In the order asked for; with the lock held."""
-        while True:
-            with self._changed:
-                if not self._jobs:
-                    return
-                future, work = self._jobs.popleft()
-            if not future.set_running_or_notify_cancel():
-                continue  # its caller has gone; from here on a job can't be cancelled
-            try:
-                future.set_result(work())
-            except BaseException as error:  # noqa: BLE001  # raised where the result is awaited
-                future.set_exception(error)
 
 
 def _standing(identity: GroupMetadata) -> GroupMetadata:

@@ -142,7 +142,8 @@ class Commits:
         self, partitions: list[Any], timeout: float
     ) -> list[PartitionResult | confluent_kafka.TopicPartition]:
         """What the group has committed, or each partition's error."""
-        wanted = plain(partitions)
+        if not (wanted := plain(partitions)):
+            return []
         within = min(timedelta(seconds=min(timeout, 1e6)), _LONGEST_QUERY)
         found = self._result(self._backend.committed(Partitions.of(wanted), within), within)
         return [_listed(of, found[of]) for of in wanted]

@@ -43,6 +43,10 @@ _ASK = 5.0
 _FROM_THE_BEGINNING = ("earliest", "smallest", "beginning")
 
 _FATAL: int = KafkaError._FATAL  # noqa: SLF001  # the name of confluent's public constant
+_TIMED_OUT: int = KafkaError._TIMED_OUT  # noqa: SLF001  # the same
+
+_NONES = 0x7FFF_FFFF
+"""The number of a partition that no topic has."""
 
 _REMEDIES = {
     KafkaError(code).str(): remedy
@@ -125,6 +129,20 @@ class GroupFetcher(Queries):
         return decode_group_metadata(self._consumer.consumer_group_metadata())
 
     # --- offsets ----------------------------------------------------------------------------
+
+    def hears(self, topic: str, within: float) -> bool:
+        """Whether the group's coordinator answers, within so many seconds.
+
+        `commit` waits for it as long as librdkafka likes. What was committed of the topic's own
+        partitions may be kept back for as long as a transaction lasts: so it is asked for one that
+        is none's.
+        """
+        nowhere = confluent_kafka.TopicPartition(topic, _NONES)
+        try:
+            self._consumer.committed([nowhere], within)
+        except KafkaException as failure:
+            return bool(failure.args[0].code() != _TIMED_OUT)
+        return True
 
     def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]

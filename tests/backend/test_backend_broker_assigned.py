@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any, cast
@@ -34,15 +35,26 @@ ALL = Partitions.of([THERE])
 
 
 class Librdkafka:
-    """Stands in for `GroupFetcher`: it takes every commit.
+    """Stands in for `GroupFetcher`: it takes every commit, once there is a coordinator.
 
     Attributes:
+        coordinator: Whether there is one.
+        asked: For how long it was asked for, each time.
+        missed: It was asked for, and was not there.
+        left: The consumer leaves the group, or has left: no question is answered any more.
+        while_leaving: What the user does in on_revoke then.
         committed_: The offsets, in order.
         epoch: The member's.
     """
 
     def __init__(self) -> None:
         self.epoch = Generation(1)
+        self.coordinator = threading.Event()
+        self.coordinator.set()
+        self.asked: list[float] = []
+        self.missed = threading.Event()
+        self.left = False
+        self.while_leaving: Callable[[], object] = lambda: None
         self.committed_: list[int] = []
         self.assigned: Told
         self.revoked: Told
@@ -54,7 +66,19 @@ class Librdkafka:
     def identity(self) -> GroupMetadata:
         return GroupMetadata(group_id="g", member_id=MemberId("m"), generation=self.epoch)
 
+    def hears(self, topic: str, within: float) -> bool:
+        assert topic == THERE.topic
+        self.asked.append(within)
+        if not self.coordinator.is_set():
+            self.missed.set()
+        return self.coordinator.is_set() and not self.left
+
+    def leave(self) -> None:
+        self.left = True
+        self.while_leaving()
+
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[Any, ErrorCode]:
+        self.coordinator.wait(PATIENCE.total_seconds())
         self.committed_ += [at.offset for at in offsets.values()]
         return dict.fromkeys(offsets, ErrorCode.none)
 
@@ -136,3 +160,63 @@ def test_who_is_no_member_yet_or_was_refused_or_has_left_has_no_generation(group
     assert backend.metadata().generation == NO_GENERATION
     assert backend.last_known().generation == NO_GENERATION
     assert backend.vouched().generation == 0
+
+
+# --- a coordinator that is away -------------------------------------------------------------------
+
+TIMED_OUT = {THERE: ErrorCode.request_timed_out}
+
+
+def test_a_commit_that_waits_for_a_coordinator_lets_others_into_librdkafka(group: Group) -> None:
+    """Or nobody would poll, nor close, for as long as librdkafka's commit waits: 45 s."""
+    native = group.librdkafka
+    native.coordinator.clear()
+    with ThreadPoolExecutor(1) as other:
+        commit = other.submit(group.commit, 1)
+        assert native.missed.wait(PATIENCE.total_seconds())
+        with group.lock:
+            native.coordinator.set()
+        assert commit.result() == {THERE: ErrorCode.none}
+    assert native.committed_ == [1]
+
+
+def test_closing_waits_for_no_commit_that_nobody_takes(group: Group) -> None:
+    native = group.librdkafka
+    native.coordinator.clear()
+    waiting = [group.backend.commit({THERE: OffsetAndMetadata(offset=1)}, PATIENCE)]
+    assert native.missed.wait(PATIENCE.total_seconds())
+    native.asked.clear()
+    with group.lock:
+        waiting += [group.backend.commit({THERE: OffsetAndMetadata(offset=2)}, timedelta(0))]
+        group.backend.begin_close()
+    assert [commit.result(0) for commit in waiting] == [TIMED_OUT] * 2
+    assert native.left
+    assert native.committed_ == []
+    assert sum(native.asked) < 45
+
+
+def test_what_is_revoked_by_closing_is_committed(group: Group) -> None:
+    """librdkafka is asked before: from then on it says nothing."""
+    taken: list[Mapping[Any, ErrorCode]] = []
+    group.librdkafka.while_leaving = lambda: taken.append(group.commit(1))
+    with group.lock:
+        group.librdkafka.assigned(ALL)
+    group.backend.begin_close()
+    assert taken == [{THERE: ErrorCode.none}]
+
+
+def test_who_commits_inside_a_rebalance_waits_as_long_as_was_said(group: Group) -> None:
+    """Others can't go on meanwhile: neither can the rebalance."""
+    group.librdkafka.coordinator.clear()
+    with group.lock:
+        assert group.commit(1, within=timedelta(seconds=7)) == TIMED_OUT
+    (asked,) = group.librdkafka.asked
+    assert 0 < asked <= 7
+
+
+def test_so_does_a_query(group: Group) -> None:
+    group.librdkafka.coordinator.clear()
+    with group.lock:
+        query = group.backend.committed(ALL, timedelta(seconds=7))
+    with pytest.raises(RequestTimedOutError, match="no coordinator answered"):
+        query.result(0)

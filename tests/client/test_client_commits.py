@@ -24,6 +24,7 @@ from prometheus_client import CollectorRegistry
 
 from kafka_coop import CoopConsumer
 from kafka_coop.client.commits import Commits
+from kafka_coop.fetching.group_fetcher import GroupFetcher
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import OffsetAndMetadata
 from kafka_coop.types import Partitions
@@ -43,6 +44,7 @@ def under_kip_848(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[CoopConsume
         sent.extend(at.offset for at in offsets.values())
         return dict.fromkeys(offsets, ErrorCode.none)
 
+    monkeypatch.setattr(GroupFetcher, "hears", lambda *_: True)
     config = {**CONFIG, "group.protocol": "consumer"}
     with CoopConsumer(config, registry=CollectorRegistry()) as consumer:
         monkeypatch.setattr(consumer._fetcher, "commit", commit)

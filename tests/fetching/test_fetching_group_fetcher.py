@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import confluent_kafka
 import pytest
-from confluent_kafka import OFFSET_STORED, KafkaError, Message
+from confluent_kafka import OFFSET_STORED, KafkaError, KafkaException, Message
 from fetching_stand_in import NATIVE, InterruptionError, StandIn
 from fetching_support import offsets
 
@@ -24,13 +24,17 @@ class Group(StandIn):
 
     Attributes:
         errors: Come in place of records.
+        failure: The code with which the coordinator's answer is replaced; None: it answers.
     """
 
     def __init__(self, config: dict[str, object]) -> None:
         super().__init__(config)
         self.errors: list[Message] = []
+        self.failure: int | None = None
 
     def committed(self, partitions: NATIVE, _timeout: float) -> NATIVE:
+        if self.failure is not None:
+            raise KafkaException(KafkaError(self.failure))
         return [
             confluent_kafka.TopicPartition("t", p.partition, 10 if p.partition == 0 else -1001)
             for p in partitions
@@ -127,3 +131,14 @@ def test_what_ends_the_membership_is_fatal_and_says_what_to_do(
     assert error.code() == code
     assert error.str().startswith(told)
     assert remedy in error.str()
+
+
+@pytest.mark.parametrize(
+    ("failure", "heard"),
+    [(None, True), (KafkaError._TIMED_OUT, False), (KafkaError.GROUP_AUTHORIZATION_FAILED, True)],
+)
+def test_a_coordinator_that_refuses_is_heard_and_one_that_says_nothing_is_not(
+    bench: Bench, failure: int | None, heard: bool
+) -> None:
+    bench.native.failure = failure
+    assert bench.fetcher.hears("t", 0.1) is heard

@@ -1,0 +1,189 @@
+"""Commits and queries that wait for their turn with librdkafka, and for the group's coordinator.
+
+librdkafka's commit waits for a coordinator for 45 s, whatever its caller says, and whoever is
+inside librdkafka keeps all others out: the polls, the close. So the coordinator is asked something
+first, which has a time limit, and nothing is sent while it does not answer. A thread of our own
+asks again and again, and gives the lock back in between; a thread that has the lock itself (in a
+rebalance, in a callback inside librdkafka) asks for as long as the job may take.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Protocol, TypeVar
+
+from kafka_coop.backend.futures import refused
+
+T = TypeVar("T")
+
+_LOOK = 0.5
+"""Seconds for one question while others wait for the lock, polls among them."""
+
+_PAUSE = 1.0
+"""Seconds between two of these."""
+
+_CLOSING = 5.0
+"""Seconds for the last question, of a consumer that is being closed."""
+
+
+class Lock(Protocol):
+    """What lets one thread at a time into librdkafka, as often as that thread likes."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+    @property
+    def mine(self) -> bool:
+        """Whether this thread holds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    topic: str
+    work: Callable[[bool], Any]
+    ends: float
+    future: Future[Any]
+
+
+class Jobs:
+    """One consumer's. They are done in the order asked for.
+
+    Args:
+        lock: Of librdkafka.
+        hears: Whether the coordinator answers a question about a topic, within so many seconds;
+            called with the lock held.
+        name: Of the thread.
+    """
+
+    def __init__(self, lock: Lock, hears: Callable[[str, float], bool], name: str) -> None:
+        self._lock = lock
+        self._hears = hears
+        self._line: deque[_Job] = deque()
+        self._changed = threading.Condition()
+        self._heard = True
+        self._known: bool | None = None
+        self._stopped = False
+        self._worker = threading.Thread(target=self._work, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begins to do them."""
+        self._worker.start()
+
+    def submit(self, topic: str, work: Callable[[bool], T], within: timedelta) -> Future[T]:
+        """Has it done when its turn comes, at once where this thread has the lock.
+
+        Args:
+            topic: What it is about.
+            work: Is told whether the coordinator answers, and makes the future's result.
+            within: How long that is waited for.
+        """
+        with self._changed:
+            if self._stopped:
+                return refused()
+            future: Future[T] = Future()
+            ends = time.monotonic() + within.total_seconds()
+            self._line.append(_Job(topic, work, ends, future))
+            self._changed.notify_all()
+        self.let_in()
+        return future
+
+    def let_in(self) -> None:
+        """Where this thread has the lock: the worker would wait for us, and we for it."""
+        if self._lock.mine:
+            self.run()
+
+    def run(self) -> None:
+        """Does them all; with the lock held."""
+        heard = True
+        while (job := self._first()) is not None:
+            left = job.ends - time.monotonic()
+            self._attempt(job, max(left, _LOOK) if heard else left, last=True)
+            heard = self._heard
+
+    def close(self, topic: str | None) -> None:
+        """Does them all, and asks for the last time; with the lock held.
+
+        librdkafka's close answers no question. So those that come while it runs go by this answer.
+        Who was not heard just now has had its time.
+
+        Args:
+            topic: One that is owned; None: nothing is.
+        """
+        if topic is not None or self._line:
+            within = _CLOSING if self._heard else _LOOK
+            self._known = self._hears(topic or self._line[0].topic, within)
+        self.run()
+
+    def stop(self, timeout: timedelta) -> None:
+        """Does what is left, and ends the thread."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        if self._worker.is_alive():
+            self._worker.join(timeout.total_seconds())
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._line or self._stopped)
+                if not self._line:
+                    return
+            if not self._go_on():
+                with self._changed:
+                    self._changed.wait_for(lambda: self._stopped, _PAUSE)
+
+    def _go_on(self) -> bool:
+        """Does what can be done. Returns whether that was all."""
+        within = _LOOK
+        with self._lock:
+            while (job := self._first()) is not None:
+                if not self._attempt(job, within):
+                    return False
+                within = _LOOK if self._heard else 0.0  # the others whose time is up, too
+        return True
+
+    def _first(self) -> _Job | None:
+        with self._changed:
+            return self._line.popleft() if self._line else None
+
+    def _attempt(self, job: _Job, within: float, *, last: bool = False) -> bool:
+        """Does it, or puts it back, where nobody was heard and there is time for another attempt.
+
+        Returns:
+            Whether it is done.
+        """
+        future = job.future
+        if future.cancelled():
+            return True  # its caller has gone
+        try:
+            self._heard = self._is_heard(job.topic, within)
+            if self._heard or last or self._stopped or time.monotonic() >= job.ends:
+                if future.set_running_or_notify_cancel():  # from here on it can't be cancelled
+                    future.set_result(job.work(self._heard))
+                return True
+        except BaseException as error:  # noqa: BLE001  # raised where the result is awaited
+            if not future.cancelled():
+                future.set_exception(error)
+            return True
+        with self._changed:
+            self._line.appendleft(job)
+        return False
+
+    def _is_heard(self, topic: str, within: float) -> bool:
+        """Asks; not where there is no time for it, or the answer is known."""
+        if self._known is not None:
+            return self._known
+        return within > 0 and self._hears(topic, within)
