@@ -184,7 +184,12 @@ class GroupFetcher(Queries):
         """librdkafka, which is the member, asks for what it subscribes to by itself."""
 
     def add(self, starts: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """See `Fetching.add`. ``OFFSET_STORED``: where the group has committed."""
+        """See `Fetching.add`. ``OFFSET_STORED``: where the group has committed.
+
+        Nothing begins once it has left, which comes before the last look at what is still to do.
+        """
+        if self._closed:
+            return
         self._catch_up()
         kept = {of: at for of, at in self._starts.items() if of in self._fetched}
         self._starts = kept | dict(starts)

@@ -332,6 +332,12 @@ def test_by_hand(kafka: KafkaCluster) -> None:
         until(lambda: len(member.records) == 2, member)
 
 
+def test_what_was_assigned_by_hand_may_be_closed_before_it_was_polled(kafka: KafkaCluster) -> None:
+    member = NextGeneration(kafka, unique("g"))
+    member.consumer.assign([TopicPartition(unique("t"), 0)])
+    member.consumer.close()
+
+
 @pytest.mark.parametrize("key", ["coop.poll.prefetch", "session.timeout.ms"])
 def test_keys_of_the_classic_member_are_refused(kafka: KafkaCluster, key: str) -> None:
     with pytest.raises(ConfigurationException, match=rf"{key}.*group\.protocol=classic"):
