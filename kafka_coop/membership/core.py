@@ -83,10 +83,15 @@ class Joined:
 
 @dataclass(slots=True)
 class Leadership:
-    """What a leader watches until another one leads."""
+    """What a leader watches until another one leads.
+
+    And each member of a group that has none (KIP-848): the broker may leave it to them without a
+    round, when the last member of the new protocol is static and one of the old takes its place.
+    Nobody leads then before somebody joins anew.
+    """
 
     union: tuple[str, ...]
-    """Everyone's topics."""
+    """Everyone's topics; without a leader one's own."""
     cluster: Cluster | None = None
     """What they were when last seen; None: not since this member leads."""
 

@@ -177,10 +177,12 @@ class Joining(Adopting):
         identity += self._notice_an_upgrade(answer)
         if answer.leader != answer.member_id:
             current.role = Role.FOLLOWER
-            self._leadership = None
+            own = self._interest.all_topics
+            self._leadership = None if answer.leader else Leadership(union=own)
             self._joined = Joined(answer=answer, at=now)
             self._watch_topics(now)
-            return identity + self._sync({}, now)
+            watched = self._watch.fetch(now) if self._leadership else ()
+            return identity + self._sync({}, now) + watched
         current.role = Role.LEADER
         current.members = len(answer.members)
         union = _union_of_topics(m.metadata for m in answer.members)

@@ -415,6 +415,28 @@ def test_and_back(kafka: KafkaCluster) -> None:
             assert classic.consumer.memberid()
 
 
+@on_the_newest_too
+def test_who_takes_a_static_members_place_notices_new_partitions(kafka: KafkaCluster) -> None:
+    """The broker holds no round for it, so that nobody is told to lead."""
+    topic, group = unique("t"), unique("g")
+    kafka.create_topic(topic, partitions=2)
+    modern = NextGeneration(kafka, group, topic, group_instance_id="one")
+    with members(modern):
+        shared(topic, 2, modern)
+    classic = Member(
+        kafka,
+        group,
+        topic,
+        group_instance_id="one",
+        session_timeout_ms=6000,
+        topic_metadata_refresh_interval_ms=200,
+    )
+    with members(classic):
+        shared(topic, 2, classic)
+        kafka.add_partitions(topic, total=4)
+        shared(topic, 4, classic)
+
+
 def _sample(registry: CollectorRegistry, name: str) -> float | None:
     values = [s.value for f in registry.collect() for s in f.samples if s.name == name]
     return values[0] if values else None

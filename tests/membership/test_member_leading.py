@@ -33,7 +33,7 @@ def member(name: str, *topics: str) -> JoinedMember:
 
 
 def elected(box: MemberBox, members: Iterable[JoinedMember], **more: Any) -> MemberBox:
-    box.answer_join(leader="me", members=members, **more)
+    box.answer_join(**{"leader": "me", "members": members, **more})
     return box
 
 
@@ -222,6 +222,22 @@ def test_a_leader_told_to_skip_sends_no_plan_and_still_watches() -> None:
     box.tick(AGE)
     joins = len(box.sent(ef.SendJoin))
     box.answer_metadata({"t": 2, "theirs": 4})
+    assert len(box.sent(ef.SendJoin)) == joins + 1
+
+
+def test_where_nobody_leads_each_watches_its_own_topics() -> None:
+    """KIP-848: the broker does, until it leaves the group to its members without a round."""
+    box = fresh()
+    box.subscribe("t")
+    box.find()
+    elected(box, [], leader="")
+    box.answer_metadata({"t": 2})
+    box.answer_sync(partitions("t", 0))
+    box.do_steps()
+    assert box.stands(State.STABLE)
+    box.tick(AGE)
+    joins = len(box.sent(ef.SendJoin))
+    box.answer_metadata({"t": 3})
     assert len(box.sent(ef.SendJoin)) == joins + 1
 
 
