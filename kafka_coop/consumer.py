@@ -533,6 +533,7 @@ class CoopConsumer(Closeable):
         closed = self._unusable is not None
         return assess(
             closed=closed,
+            over=self._fetcher.over,
             subscribed=bool(self._topics) and not closed,
             by_hand=self._by_hand.active,
             owned=self._ownership.owned,

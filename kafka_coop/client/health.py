@@ -24,6 +24,7 @@ class Health:
         lagging: Its lag is above what was asked for; None: it was not asked, or the lag is not
             known.
         closed: It is closed.
+        over: It can't be a member any more, nor become one: close it, and make another.
         lag: Records still to come, over the partitions whose lag is known; None: of none.
         owned: How many partitions it owns.
         generation: The group's; -1 outside.
@@ -37,6 +38,7 @@ class Health:
     poll_overdue: bool
     lagging: bool | None
     closed: bool
+    over: bool
     lag: int | None
     owned: int
     generation: int
@@ -47,9 +49,9 @@ class Health:
         """Whether a restart would not help: for a liveness probe.
 
         A rebalance, a broker that is away or a long lag are no reason to be restarted; an
-        application that stopped polling is.
+        application that stopped polling is, and so is a membership that is over.
         """
-        return not self.closed and not self.poll_overdue
+        return not (self.closed or self.over or self.poll_overdue)
 
     @property
     def ready(self) -> bool:
@@ -61,6 +63,7 @@ class Health:
         """What is wrong, a phrase each; a rebalance under way is none."""
         found = {
             "closed": self.closed,
+            "over for good": self.over,
             "not subscribed": not self.subscribed and not self.closed,
             "not in the group": self.subscribed and not self.joined,
             "fenced": self.fenced,
@@ -82,6 +85,7 @@ class Health:
             "poll_overdue": self.poll_overdue,
             "lagging": self.lagging,
             "closed": self.closed,
+            "over": self.over,
             "lag": self.lag,
             "owned": self.owned,
             "generation": self.generation,
@@ -94,6 +98,7 @@ class Health:
 def assess(
     *,
     closed: bool,
+    over: bool,
     subscribed: bool,
     by_hand: bool,
     owned: Partitions,
@@ -118,6 +123,7 @@ def assess(
         poll_overdue=not closed and subscribed and since is not None and since > max_poll_interval,
         lagging=None if max_lag is None or lag is None else lag > max_lag,
         closed=closed,
+        over=over and not closed,
         lag=lag,
         owned=len(owned),
         generation=int(snapshot.generation),

@@ -87,6 +87,7 @@ class Fetcher(Queries):
         self, config: Mapping[str, Any], *, logger: Any | None = None, prefetch: int = 500
     ) -> None:
         options = {} if logger is None else {"logger": logger}
+        self.over = False  # the group is none of librdkafka's business
         self._guard = CallbackGuard()
         self._consumer = confluent_kafka.Consumer(
             self._guard.guarded(config) | _NEVER_COMMIT, **options

@@ -84,6 +84,7 @@ class GroupFetcher(Queries):
 
     def __init__(self, config: Mapping[str, Any], *, logger: Any | None = None) -> None:
         options = {} if logger is None else {"logger": logger}
+        self.over = False
         self._guard = CallbackGuard()
         self._consumer = confluent_kafka.Consumer(
             self._guard.guarded(config) | _NEVER_COMMIT, **options
@@ -256,7 +257,7 @@ class GroupFetcher(Queries):
         try:
             message = self._consumer.poll(timeout)
             if message is not None:
-                message = _explained(message)
+                message = self._explained(message)
                 self._last_taken = (message,)
         except BaseException:
             self._swallow()
@@ -271,7 +272,7 @@ class GroupFetcher(Queries):
         self._catch_up()
         self._settle()
         try:
-            taken = [_explained(message) for message in self._consumer.consume(n, timeout)]
+            taken = [self._explained(message) for message in self._consumer.consume(n, timeout)]
             self._last_taken = taken[:]  # no call from here on, as in `Fetcher`
         except BaseException:
             self._swallow()
@@ -279,6 +280,20 @@ class GroupFetcher(Queries):
         if not taken:
             self._guard.reraise()
         return taken
+
+    def _explained(self, message: Message) -> Message:
+        """The message. One that ends the membership says so, as librdkafka's does not: `fatal()`.
+
+        It comes once. Who went on without a look at its text would never be a member again.
+        """
+        error = message.error()
+        if error is None or error.code() != _FATAL:
+            return message
+        self.over = True
+        text = error.str()
+        remedies = [remedy for why, remedy in _REMEDIES.items() if why in text]
+        text = ". ".join([text, *remedies])
+        return error_message(partition_of(message), error.code(), text, fatal=True)
 
     def _settle(self) -> None:
         """Enters what was taken last into the ledger, before it grows stale."""
@@ -363,20 +378,6 @@ class GroupFetcher(Queries):
         """See `Fetching.close`."""
         if not self._closed:
             self.leave()
-
-
-def _explained(message: Message) -> Message:
-    """The message. One that ends the membership says so, which librdkafka's does not: `fatal()`.
-
-    It comes once. Who went on without a look at its text would never be a member again.
-    """
-    error = message.error()
-    if error is None or error.code() != _FATAL:
-        return message
-    text = error.str()
-    remedies = [remedy for why, remedy in _REMEDIES.items() if why in text]
-    text = ". ".join([text, *remedies])
-    return error_message(partition_of(message), error.code(), text, fatal=True)
 
 
 def error_code(error: Any) -> ErrorCode:

@@ -15,6 +15,10 @@ from kafka_coop.types import Partitions, TopicPartition
 class Fetching(Protocol):
     """`Fetcher`, or `GroupFetcher`: one librdkafka consumer. One thread at a time."""
 
+    @property
+    def over(self) -> bool:
+        """Whether librdkafka has told of a fatal error; for any thread."""
+
     def expect(self, topics: Iterable[str], timeout: float) -> None:
         """Partitions of these topics may be added soon; may wait for the brokers once."""
 

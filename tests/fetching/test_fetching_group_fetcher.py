@@ -128,6 +128,7 @@ def test_what_ends_the_membership_is_fatal_and_says_what_to_do(
     error = message.error()
     assert error is not None
     assert error.fatal()
+    assert fetcher.over
     assert error.code() == code
     assert error.str().startswith(told)
     assert remedy in error.str()

@@ -282,8 +282,8 @@ def test_who_restarts_a_static_member_that_crashed_is_told_that_it_comes_too_soo
         assert error.fatal()
         assert "group.consumer.session.timeout.ms" in error.str()
         health = successor.consumer.health()
-        assert health.problems == ("not in the group",)
-        assert not health.ready
+        assert health.problems == ("over for good", "not in the group")
+        assert not health.live
 
 
 def set_pace(kafka: KafkaCluster, group: str, *, session_ms: int, heartbeat_ms: int) -> None:

@@ -39,6 +39,7 @@ WELL = Health(
     poll_overdue=False,
     lagging=None,
     closed=False,
+    over=False,
     lag=3,
     owned=1,
     generation=1,
@@ -79,6 +80,7 @@ def get(server: MetricsServer, path: str, accept: str = "") -> tuple[int, str]:
         (replace(WELL, fenced=True), 200, 503),
         (replace(WELL, poll_overdue=True), 503, 503),
         (replace(WELL, closed=True), 503, 503),
+        (replace(WELL, over=True), 503, 503),
     ],
 )
 def test_probes(health: Health, live: int, ready: int) -> None:
@@ -284,6 +286,7 @@ SEEN = MemberSnapshot(
 def judged(**changes: Any) -> Health:
     seen: dict[str, Any] = {
         "closed": False,
+        "over": False,
         "subscribed": True,
         "by_hand": False,
         "owned": Partitions({"t": [0]}),
@@ -311,6 +314,8 @@ def judged(**changes: Any) -> Health:
         ({"snapshot": MemberSnapshot()}, ("not in the group",)),
         ({"snapshot": MemberSnapshot(), "by_hand": True}, ()),
         ({"closed": True, "subscribed": False, "now": 99.0}, ("closed",)),
+        ({"over": True, "snapshot": MemberSnapshot()}, ("over for good", "not in the group")),
+        ({"over": True, "closed": True, "subscribed": False}, ("closed",)),
     ],
 )
 def test_what_counts_as_a_problem(changes: dict[str, Any], problems: tuple[str, ...]) -> None:
