@@ -12,6 +12,7 @@ callbacks run, what is due is committed, and the group is left at once.
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from types import FrameType, TracebackType
@@ -33,7 +34,8 @@ class Shutdown:
     """While its ``with`` block runs, signals are noted instead of ending the process.
 
     It is true once one came. The second one does what it did before: whoever is impatient, or
-    finds the application stuck, gets a KeyboardInterrupt, or ends the process.
+    finds the application stuck, gets a KeyboardInterrupt, or ends the process. A forked child has
+    the handlers that there were before: one that is to end in order enters another of these.
 
     Args:
         signals: Which; SIGTERM and SIGINT if not given.
@@ -58,6 +60,7 @@ class Shutdown:
         except BaseException:  # one that can't be caught: no __exit__ comes
             self._restore()
             raise
+        _entered.append(self)
         return self
 
     def __exit__(
@@ -89,3 +92,19 @@ class Shutdown:
             # None: it was not installed from Python, which can't put it back.
             signal.signal(one, signal.SIG_DFL if handler is None else handler)
         self._before.clear()
+        if self in _entered:
+            _entered.remove(self)
+
+
+_entered: list[Shutdown] = []
+"""Those whose handlers are installed; the last one's are in force."""
+
+
+def _restore_in_child() -> None:
+    """Else SIGTERM would end no child of the process: `multiprocessing` waits for that at exit."""
+    for shutdown in reversed(_entered.copy()):
+        shutdown._restore()  # noqa: SLF001  # of this module
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_restore_in_child)

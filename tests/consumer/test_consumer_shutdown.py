@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -40,3 +41,15 @@ def test_a_handler_that_was_not_installed_from_python_gives_way_to_the_default(
             signal.raise_signal(signal.SIGTERM)
             assert shutdown
             assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, "the second one ends it"
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_sigterm_ends_a_forked_child_as_it_did_before(before: object) -> None:
+    """`multiprocessing` sends one to its daemons when the process ends, and waits for their end."""
+    with Shutdown((signal.SIGTERM,)), Shutdown((signal.SIGTERM,)) as inner:
+        child = os.fork()
+        if child == 0:
+            os._exit(signal.getsignal(signal.SIGTERM) is not before)
+        assert os.waitpid(child, 0)[1] == 0
+        signal.raise_signal(signal.SIGTERM)
+        assert inner, "the parent's are as they were"
