@@ -61,7 +61,7 @@ def record_batch(records: list[Message], of: TopicPartition, schema: pa.Schema) 
     """One batch of one partition's records, of which there must be at least one.
 
     Raises:
-        RecordError: A timestamp is beyond what Spark can hold.
+        RecordError: A timestamp is beyond what Spark can hold, or a header's name is.
     """
     count = len(records)
     stamps, kinds = _timestamps(records, of)
@@ -115,7 +115,14 @@ def _unfit(times: list[int], records: list[Message], of: TopicPartition) -> Reco
     return RecordError(
         f"{of.topic}:{of.partition} has at offset {offset} a timestamp that Spark can't hold, "
         f"{times[n]} ms since 1970: have its producer write milliseconds (these may be "
-        "nanoseconds). To go on behind the record, reset the group's offset of the partition to "
+        f"nanoseconds). {_behind(offset)}"
+    )
+
+
+def _behind(offset: int) -> str:
+    """How to go on without a record."""
+    return (
+        "To go on behind the record, reset the group's offset of the partition to "
         f"{offset + 1} while the query is stopped; for spark.read, set startingOffsets"
     )
 
@@ -129,7 +136,20 @@ def _offsets(records: list[Message]) -> pa.Array:
 
 
 def _headers(record: Message) -> list[dict[str, Any]] | None:
-    given: Any = record.headers()  # a list of pairs, whatever its stubs say
+    """A record's, which come undecoded from the brokers: names are decoded here.
+
+    Raises:
+        RecordError: A name is no UTF-8.
+    """
+    try:
+        given: Any = record.headers()  # a list of pairs, whatever its stubs say
+    except SystemError:  # confluent-kafka returns with the UnicodeDecodeError set
+        offset = record.offset() or 0
+        raise RecordError(
+            f"{record.topic()}:{record.partition()} has at offset {offset} a header whose name is "
+            "no UTF-8, which Spark's column headers can't hold: leave includeHeaders out, or have "
+            f"its producer write UTF-8. {_behind(offset)}"
+        ) from None
     if not given:
         return None
     return [{"key": key, "value": _bytes(value)} for key, value in given]

@@ -9,9 +9,10 @@ from datetime import timedelta
 
 import pytest
 from confluent_kafka import KafkaError, Producer
+from spark_raw_headers import produce_with_header
 
 from kafka_coop.spark.batch import BatchReader
-from kafka_coop.spark.errors import DataLossError, MembershipError, OptionError
+from kafka_coop.spark.errors import DataLossError, MembershipError, OptionError, RecordError
 from kafka_coop.spark.options import batch_options, stream_options
 from kafka_coop.spark.reading import RangeTask
 from kafka_coop.spark.session import Session
@@ -69,6 +70,20 @@ def test_assigned_partitions_are_read_and_no_others(embedded: EmbeddedKafka) -> 
         for row in zip(*(batch.column(c).to_pylist() for c in ("partition", "offset")), strict=True)
     ]
     assert found == [(0, 0), (0, 1), (2, 0), (2, 1), (2, 2), (2, 3)]
+
+
+def test_a_header_whose_name_is_no_utf8_is_told_with_its_place(embedded: EmbeddedKafka) -> None:
+    """Any bytes go to a broker as a name; who does not read headers, reads the record."""
+    embedded.create_topic("a", partitions=1)
+    for name in ("é".encode(), b"\xff"):
+        produce_with_header(embedded, "a", name)
+    bare = reader(embedded, subscribe="a")
+    assert sum(batch.num_rows for task in bare.partitions() for batch in bare.read(task)) == 2
+    made = reader(embedded, subscribe="a", includeHeaders="true")
+    (task,) = made.partitions()
+    told = r"a:0 has at offset 1 a header whose name .* to 2 while"
+    with pytest.raises(RecordError, match=told):
+        list(made.read(task))
 
 
 def test_a_pattern_matches_whole_names(embedded: EmbeddedKafka) -> None:
