@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from kafka_coop.config.known import KNOWN
 from kafka_coop.config.properties import Role
+from kafka_coop.fetching.native import told_offset
 from kafka_coop.types import TopicPartition, is_matched
 
 _SPEC: Any = OffsetSpec  # untyped
@@ -260,10 +261,10 @@ class LogOffsets:
 
     def _result(self, future: Future[Any]) -> int:
         try:
-            offset: int = future.result(self._timeout + 1).offset
+            listed = future.result(self._timeout + 1)
         except FutureTimeoutError:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None  # noqa: SLF001  # confluent's public constant
-        return offset
+        return told_offset(listed)
 
 
 def _is_common(key: str) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import cast
+from typing import Any, cast
 
 import confluent_kafka
-from confluent_kafka import Message
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message
 
 from kafka_coop.protocol.messages import OffsetAndMetadata
 from kafka_coop.types import Partitions, TopicPartition
@@ -34,6 +34,19 @@ def position_at(message: Message) -> int:
 def position_after(message: Message) -> OffsetAndMetadata:
     """The position of a reader that has this record behind it."""
     return OffsetAndMetadata(offset=position_at(message) + 1, leader_epoch=epoch_of(message))
+
+
+def told_offset(listed: Any) -> int:
+    """The offset in the AdminClient's answer for a partition; -1: no record is so late as asked.
+
+    Raises:
+        KafkaException: It is no answer. Where a leader's connection breaks, or it takes too long,
+            librdkafka hands back the question: without an error, its offset never filled in.
+    """
+    offset: int = listed.offset
+    if offset == OFFSET_INVALID:
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))  # noqa: SLF001  # confluent's public constant
+    return offset
 
 
 def native_partitions(

@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec  # ty
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from kafka_coop.closeable import Closeable
+from kafka_coop.fetching.native import told_offset
 
 REQUEST_TIMEOUT: Final = timedelta(seconds=30)
 _POLL: Final = 0.02
@@ -167,7 +168,7 @@ def end_offsets(admin: AdminClient, name: str) -> dict[int, int]:
         for partition in topic.partitions
     }
     found = admin.list_offsets(asked, request_timeout=REQUEST_TIMEOUT.total_seconds())
-    return {where.partition: future.result().offset for where, future in found.items()}
+    return {where.partition: told_offset(future.result()) for where, future in found.items()}
 
 
 def wait_until(

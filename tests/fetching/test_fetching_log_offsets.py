@@ -13,6 +13,7 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 
 from kafka_coop.fetching import log_offsets
 from kafka_coop.fetching.log_offsets import LogOffsets, LogsNotToldError
+from kafka_coop.testing.embedded import DISCONNECT, EmbeddedKafka
 from kafka_coop.types import TopicPartition
 
 ONE, OTHER = TopicPartition("a", 0), TopicPartition("a", 1)
@@ -99,3 +100,36 @@ def test_who_needs_all_is_told_of_whom_nobody_tells(monkeypatch: pytest.MonkeyPa
     assert raised.value.partitions == {OTHER}
     assert raised.value.args[0].code() == KafkaError.LEADER_NOT_AVAILABLE
     assert brokers.asked == [[0, 1], [1], [1]], "it had its retries"
+
+
+def test_a_leader_that_breaks_off_is_asked_again(embedded: EmbeddedKafka) -> None:
+    """Librdkafka itself has no error then, and an offset that is none."""
+    made = of_a_topic(embedded)
+    for ask in (made.ends, made.beginnings):
+        embedded.fail("ListOffsets", DISCONNECT)
+        with pytest.raises(KafkaException, match="transport"):
+            ask([ONE])
+    for ask_all in (made.all_ends, made.all_beginnings):
+        embedded.fail("ListOffsets", DISCONNECT)
+        assert ask_all([ONE]) == {ONE: 0}
+    embedded.fail("ListOffsets", DISCONNECT)
+    assert made.at_times({ONE: 0}) == {ONE: None}
+
+
+def test_one_that_goes_on_breaking_off_has_told_nothing(embedded: EmbeddedKafka) -> None:
+    made = of_a_topic(embedded)
+    embedded.fail("ListOffsets", *[DISCONNECT] * 2)
+    with pytest.raises(LogsNotToldError) as raised:
+        made.all_beginnings([ONE])
+    assert raised.value.partitions == {ONE}
+
+
+def of_a_topic(kafka: EmbeddedKafka) -> LogOffsets:
+    """Who asks twice at most."""
+    kafka.create_topic(ONE.topic, partitions=1)
+    return LogOffsets(
+        {"bootstrap.servers": kafka.bootstrap_servers},
+        read_committed=True,
+        retries=1,
+        retry_interval=timedelta(0),
+    )

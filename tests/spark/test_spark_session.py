@@ -16,7 +16,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 from types import SimpleNamespace
@@ -119,6 +119,48 @@ def test_once_does_not_end_well_where_others_may_have_what_it_holds(
     monkeypatch.setattr(Member, "is_fenced", True)
     with pytest.raises(MembershipError, match="coordinator has not answered"):
         session.latest({}, limited=False)
+
+
+@pytest.mark.parametrize("strict", ["true", "false"])
+def test_where_a_leader_breaks_off_nothing_is_lost(
+    box: Box, monkeypatch: pytest.MonkeyPatch, strict: str
+) -> None:
+    """A log whose end is not told has not become shorter."""
+    session = box.session(failOnDataLoss=strict, **AT_ONCE)
+    box.produce(3)
+    first = session.latest({}, limited=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(session._logs.admin, "list_offsets", broken_off)
+        assert session.latest(first, limited=True) == first
+    box.produce(1)
+    assert ranges(session.latest(first, limited=True)) == {0: Range(3, 4), 1: Range(3, 4)}
+
+
+def test_where_it_breaks_off_a_query_begins_where_the_log_does(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box.produce(3)
+    session = box.session(**AT_ONCE)
+    answers = iter([broken_off, broken_off])
+    asked = session._logs.admin.list_offsets
+
+    def some(partitions: Any, **settings: Any) -> Any:
+        return next(answers, asked)(partitions, **settings)
+
+    monkeypatch.setattr(session._logs.admin, "list_offsets", some)
+    assert ranges(session.latest({}, limited=True)) == {0: Range(0, 3), 1: Range(0, 3)}
+
+
+AT_ONCE = {"fetchOffset.retryIntervalMs": "0"}
+
+
+def broken_off(partitions: Iterable[Any], **_: Any) -> dict[Any, Future[Any]]:
+    """What librdkafka has then of these: no error, and no offset."""
+    nothing = SimpleNamespace(offset=confluent_kafka.OFFSET_INVALID)
+    answers: dict[Any, Future[Any]] = {of: Future() for of in partitions}
+    for answer in answers.values():
+        answer.set_result(nothing)
+    return answers
 
 
 @pytest.mark.verdict
