@@ -19,6 +19,7 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # it
 from kafka_coop.cli.connection import Connection
 from kafka_coop.cli.exits import CommandError, Exit
 from kafka_coop.cli.group import GroupLook, MemberLook, look_at_member, named
+from kafka_coop.fetching.native import told_offset
 from kafka_coop.hopeless import HOPELESS
 from kafka_coop.planning.table import shown
 from kafka_coop.types import Cluster, Partitions, TopicPartition
@@ -237,11 +238,11 @@ def _ends(
     failed: str | None = None
     for partition, future in asked.items():
         try:
-            ends[TopicPartition(partition.topic, partition.partition)] = connection.result(
-                future
-            ).offset
+            end = told_offset(connection.result(future))
         except KafkaException as error:
             failed = f"some logs' ends can't be read: {error.args[0].str()}"
+        else:
+            ends[TopicPartition(partition.topic, partition.partition)] = end
     return ends, failed
 
 
