@@ -50,13 +50,14 @@ def wait_for_group(
 
     Raises:
         MembershipError: The membership ended, or what we hold ourselves can't be read, or what we
-            have read can't be committed.
+            have read can't be committed, or nobody tells what others have.
     """
     patience = parse(options.kafka).session_timeout + _EVICTION_SLACK
     deadline = time.monotonic() + patience.total_seconds()
     before: tuple[frozenset[TopicPartition], dict[TopicPartition, Committed]] | None = None
     held: dict[TopicPartition, int] = {}
     unknown: dict[TopicPartition, int] = {}
+    untold: list[TopicPartition] = []
     while time.monotonic() < deadline:
         if is_asked():
             return None
@@ -66,7 +67,9 @@ def wait_for_group(
         with member.changed:
             held = {of: hold.position for of, hold in member.holdings.held.items()}
             unknown = member.holdings.news()
-        committed = member.committed(of for of in targets if of not in held)
+        others = [of for of in targets if of not in held]
+        committed = member.committed(others)
+        untold = [of for of in others if of not in committed]
         if not unknown and all(
             held[of] >= target if of in held else _reached(committed.get(of), target)
             for of, target in targets.items()
@@ -91,6 +94,12 @@ def wait_for_group(
             f"{member.last_error_in_words}: the checkpoint knows of it, and the group's other "
             "members would read it again. "
             "Are the brokers in kafka.bootstrap.servers reachable? Then start the query again"
+        )
+    if untold:
+        raise MembershipError(
+            f"nobody tells how far the group {options.group!r} has come with {names_of(untold)}: "
+            f"for {patience} there was no answer{member.last_error_in_words}. Are the brokers in "
+            "kafka.bootstrap.servers reachable? Then start the query again"
         )
     _LOG.warning(
         "group %s: other members hold partitions that are not read up to where they were when "

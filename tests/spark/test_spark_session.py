@@ -1404,6 +1404,21 @@ def test_a_run_does_not_wait_for_ever_for_a_member_that_does_nothing(
     assert "the run ends without them" in caplog.text
 
 
+def test_a_run_does_not_end_well_where_nobody_tells_what_others_have_read(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor says that they stand still."""
+    monkeypatch.setattr("kafka_coop.spark.available_now._EVICTION_SLACK", timedelta(seconds=-5))
+    other, session = box.session(), box.session()
+    assert ranges(other.latest({}, limited=True)) == {}
+    assert ranges(session.latest({}, limited=True)) == {}
+    wait_until(lambda: holds_one(session) and holds_one(other), "the two do not share the topic")
+    box.produce(5)
+    monkeypatch.setattr(session._member, "committed", lambda _: {})
+    with pytest.raises(MembershipError, match=r"nobody tells how far the group .* has come with"):
+        read_available(session)
+
+
 # --- a session that is lost -------------------------------------------------------------------
 
 
