@@ -12,7 +12,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaException
 
 from kafka_coop.spark.admission import Delay, limit_offsets
-from kafka_coop.spark.errors import MembershipError
+from kafka_coop.spark.errors import MembershipError, names_of
 from kafka_coop.spark.extents import Extents
 from kafka_coop.spark.gone import refuse_other_topics
 from kafka_coop.spark.holdings import Hold
@@ -216,7 +216,13 @@ class Planner:
             _refuse_to_end(why, limited=limited)
             self._warn_once(why)
             return {}
-        self._warned = ""
+        if untold := holds.keys() - self._extents.ends.keys():
+            self._warn_once(
+                f"the ends of {names_of(untold)} can't be had, and nothing is read there until "
+                "they can: have their partitions leaders?"
+            )
+        else:
+            self._warned = ""
         available = {}
         for of, log in logs.items():
             position = self._position_within(of, holds[of], log)

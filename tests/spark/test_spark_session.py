@@ -151,6 +151,27 @@ def test_where_it_breaks_off_a_query_begins_where_the_log_does(
     assert ranges(session.latest({}, limited=True)) == {0: Range(0, 3), 1: Range(0, 3)}
 
 
+def test_of_which_log_nobody_tells_is_said_once(
+    box: Box, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others are read, and nothing else would show that it is not."""
+    session = box.session(**AT_ONCE)
+    end = session.latest({}, limited=True)
+    box.produce(3)
+    asked = session._logs.admin.list_offsets
+
+    def some(partitions: Any, **settings: Any) -> dict[Any, Future[Any]]:
+        answers = asked(partitions, **settings)
+        return answers | broken_off(of for of in answers if of.partition == 1)
+
+    monkeypatch.setattr(session._logs.admin, "list_offsets", some)
+    with caplog.at_level(logging.WARNING, "kafka_coop.spark"):
+        end = batch(session, end)
+        assert ranges(end) == {0: Range(0, 3)}
+        assert session.latest(end, limited=True) == end
+    assert caplog.text.count(f"the ends of {box.topic}:1 can't be had") == 1
+
+
 AT_ONCE = {"fetchOffset.retryIntervalMs": "0"}
 
 
