@@ -307,12 +307,13 @@ class CoopConsumer(Closeable):
                 there is nothing to commit (``_NO_OFFSET``) included.
 
         Returns:
-            Synchronous: the partitions with their offsets and errors. Asynchronous: None.
+            Synchronous: the partitions with their offsets. Asynchronous: None.
 
         Raises:
-            CommitFailedException: Synchronous: the partitions are not this consumer's any more.
-            KafkaException: Synchronous: ``_NO_OFFSET``: there is nothing to commit; or what the
-                broker says.
+            CommitException: Synchronous: a partition was not committed. Its ``partitions`` tell
+                which were; `CommitFailedException`, one of its kind, that they are not this
+                consumer's any more.
+            KafkaException: Synchronous: ``_NO_OFFSET``: there is nothing to commit.
             TypeError: A message that is none.
             ValueError: Both ``message`` and ``offsets``.
         """

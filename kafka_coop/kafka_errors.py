@@ -3,7 +3,8 @@
     confluent_kafka.KafkaException
     └── CoopException
         ├── ConfigurationException    a key of the configuration (also a ValueError)
-        ├── CommitFailedException     a commit that the group did not take
+        ├── CommitException           a commit that failed for some of its partitions, or all
+        │   └── CommitFailedException the group did not take it
         ├── FencedException           another member has this group.instance.id: fatal
         ├── PollTooLateException      max.poll.interval.ms passed; partitions were lost
         └── AssignorException         a user's assignor raised, or returned nonsense
@@ -14,10 +15,16 @@ Code that handles confluent's errors handles these: `exception.args[0]` is a `Ka
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from confluent_kafka import KafkaError, KafkaException
 
 from kafka_coop.errors import AssignorFailedError, ConfigurationError, Failure
 from kafka_coop.membership.failures import LOCAL_INVALID_ARG, LOCAL_MAX_POLL_EXCEEDED
+
+if TYPE_CHECKING:
+    from kafka_coop.partitions import PartitionResult
 
 
 class CoopException(KafkaException):  # named like its base
@@ -39,7 +46,19 @@ class ConfigurationException(CoopException, ValueError):  # noqa: N818  # the sa
         return type(self), (self.args[0], self.key)
 
 
-class CommitFailedException(CoopException):
+class CommitException(CoopException):
+    """A commit that failed for some of its partitions, or for all.
+
+    Attributes:
+        partitions: All of them, each with its offset, and its error where it failed.
+    """
+
+    def __init__(self, error: KafkaError, partitions: Sequence[PartitionResult] = ()) -> None:
+        super().__init__(error)
+        self.partitions = partitions
+
+
+class CommitFailedException(CommitException):
     """The group did not take a commit: the partitions are not this member's any more."""
 
 
@@ -92,6 +111,7 @@ def configuration_exception(error: ConfigurationError) -> ConfigurationException
     return ConfigurationException(KafkaError(LOCAL_INVALID_ARG, str(error)), error.key)
 
 
-def commit_exception(error: KafkaError) -> CoopException:
-    """The exception for a commit that ended with ``error``."""
-    return CommitFailedException(error) if error.code() in _LOST else CoopException(error)
+def commit_exception(error: KafkaError, partitions: Sequence[PartitionResult]) -> CommitException:
+    """The exception for a commit that ended with ``error``, and so for these partitions."""
+    kind = CommitFailedException if error.code() in _LOST else CommitException
+    return kind(error, partitions)

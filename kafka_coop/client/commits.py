@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from datetime import timedelta
@@ -49,6 +49,9 @@ earlier if the coordinator can't be reached."""
 _ASYNC_TIMEOUT = timedelta(seconds=60)
 
 _LONGEST_QUERY = timedelta(hours=1)
+
+_NAMED = 5
+"""Partitions in an error's text."""
 
 _NOTHING_NEW = "nothing to commit: no new offset since the last one"
 
@@ -96,8 +99,8 @@ class Commits:
         """Commits, waits, and returns each partition with its offset and error.
 
         Raises:
-            KafkaException: There is nothing to commit, or every partition failed, with the same
-                error.
+            CommitException: A partition failed, whatever became of the others.
+            KafkaException: There is nothing to commit.
         """
         wanted = self._wanted(message, offsets)
         if not wanted:
@@ -106,10 +109,9 @@ class Commits:
         results = self._result(self._backend.commit(wanted, timeout), timeout)
         self._note(wanted, results)
         worst = first_error(results)
-        if worst is not ErrorCode.none and set(results.values()) == {worst}:
-            raise commit_exception(commit_error(worst))
         if worst is not ErrorCode.none:
-            return commit_results(wanted, results)
+            error = commit_error(worst, failed(results))
+            raise commit_exception(error, commit_results(wanted, results))
         return with_offsets(wanted)
 
     def commit_later(self, message: Message | None, offsets: list[Any] | None) -> None:
@@ -326,18 +328,24 @@ class Commits:
             error = refusal if worst is ErrorCode.none else commit_error(worst)
             self._on_commit(error, commit_results(offsets, results))
         elif worst is not ErrorCode.none:
-            failed = sorted(p for p, e in results.items() if e is not ErrorCode.none)
-            self._log.warning("commit of %s failed: %s", failed, worst.name.upper())
+            self._log.warning("commit of %s failed: %s", failed(results), worst.name.upper())
 
 
-def commit_error(error: ErrorCode) -> KafkaError:
-    """The KafkaError of a commit that ended with ``error``."""
+def failed(results: _Errors) -> list[TopicPartition]:
+    """The partitions that were not committed."""
+    return sorted(p for p, e in results.items() if e is not ErrorCode.none)
+
+
+def commit_error(error: ErrorCode, of: Sequence[TopicPartition] = ()) -> KafkaError:
+    """The KafkaError of a commit that ended with ``error``; its text names partitions, if told."""
     remedy = {
         ErrorCode.illegal_generation: "the partitions are not this consumer's any more",
         ErrorCode.unknown_member_id: "the group does not know this consumer any more",
         ErrorCode.request_timed_out: "no coordinator answered in time",
     }.get(error)
-    text = f"commit failed: {error.name.upper()}" + (f": {remedy}" if remedy else "")
+    named = [f"{p.topic}[{p.partition}]" for p in of[:_NAMED]] + ["…"] * (len(of) > _NAMED)
+    what = f"commit of {', '.join(named)}" if named else "commit"
+    text = f"{what} failed: {error.name.upper()}" + (f": {remedy}" if remedy else "")
     return kafka_error(int(error), text, retriable=error.retriable)
 
 

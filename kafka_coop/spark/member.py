@@ -22,6 +22,7 @@ from kafka_coop.consumer import CoopConsumer
 from kafka_coop.fetching.log_offsets import LogsNotToldError
 from kafka_coop.fetching.ranges import NoProgressError
 from kafka_coop.hopeless import HOPELESS
+from kafka_coop.kafka_errors import CommitException
 from kafka_coop.listener import RebalanceListener
 from kafka_coop.spark.errors import DataLossError, MembershipError, OptionError, names_of
 from kafka_coop.spark.holdings import Committed, Holdings
@@ -200,6 +201,9 @@ class Member:
             return
         try:
             answered = self._consumer.commit(offsets=offsets, asynchronous=False)
+        except CommitException as error:
+            with self.changed:
+                self._note(error.partitions)
         except KafkaException as error:
             self._refused(error.args[0], news)
         except RuntimeError as error:  # closed meanwhile
@@ -453,9 +457,12 @@ class Member:
         self.changed.notify_all()
 
     def _note_errors(self, answered: Iterable[Any]) -> None:
+        refused: dict[int, list[Any]] = {}
         for one in answered:
             if one.error is not None:
-                self._refused(one.error, [TopicPartition(one.topic, one.partition)])
+                refused.setdefault(one.error.code(), []).append(one)
+        for those in refused.values():
+            self._refused(those[0].error, _plain(those))
 
     def _refused(self, error: KafkaError, partitions: Iterable[TopicPartition]) -> None:
         """The group does not take it. If it never will, nothing would be read any more."""

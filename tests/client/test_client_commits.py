@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,6 +26,7 @@ from prometheus_client import CollectorRegistry
 from kafka_coop import CoopConsumer
 from kafka_coop.client.commits import Commits
 from kafka_coop.fetching.group_fetcher import GroupFetcher
+from kafka_coop.kafka_errors import CommitException, CommitFailedException
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import OffsetAndMetadata
 from kafka_coop.types import Partitions
@@ -57,11 +59,13 @@ class Coordinator:
     Attributes:
         asked: The offset of each commit, in order.
         away: It answers nothing by itself.
+        says: Its answer.
     """
 
     def __init__(self) -> None:
         self.asked: list[int] = []
         self.away = True
+        self.says = {THERE: ErrorCode.none}
         self._waiting: list[Future[dict[Partition, ErrorCode]]] = []
 
     def commit(
@@ -76,7 +80,7 @@ class Coordinator:
     def answer(self) -> None:
         for future in self._waiting:
             if not future.done():
-                future.set_result({THERE: ErrorCode.none})
+                future.set_result(self.says)
 
 
 @pytest.fixture
@@ -264,6 +268,31 @@ def test_what_another_thread_commits_in_on_revoke_is_sent_before_the_partition_g
         consumer._commits.wait_for(ALL)
         assert sent == [5]
         assert time.monotonic() - began < 10
+
+
+# --- a part of it --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ErrorCode.offset_metadata_too_large, CommitException),
+        (ErrorCode.illegal_generation, CommitFailedException),
+    ],
+)
+def test_a_commit_that_fails_for_one_partition_raises_and_tells_of_each(
+    consumer: CoopConsumer, coordinator: Coordinator, error: ErrorCode, kind: type[CommitException]
+) -> None:
+    """As confluent's and Java's: who commits and goes on would believe that all is committed."""
+    coordinator.away = False
+    coordinator.says = {THERE: ErrorCode.none, Partition("t", 1): error}
+    both = [TopicPartition("t", 0, 6), TopicPartition("t", 1, 7)]
+    with pytest.raises(kind, match=r"t\[1\]") as raised:
+        consumer.commit(offsets=both, asynchronous=False)
+    for exception in (raised.value, pickle.loads(pickle.dumps(raised.value))):
+        assert exception.args[0].code() == error
+        told = [(p.partition, p.offset, p.error and p.error.code()) for p in exception.partitions]
+        assert told == [(0, 6, None), (1, 7, error)]
 
 
 # --- nothing to commit ---------------------------------------------------------------------
