@@ -302,7 +302,8 @@ class CoopConsumer(Closeable):
 
         Args:
             message: Commits the offset after this record.
-            offsets: Commits exactly these.
+            offsets: Commits exactly these, but for what is no offset (`position` before a
+                start is known).
             asynchronous: Return at once; ``on_commit`` of the configuration tells the end, that
                 there is nothing to commit (``_NO_OFFSET``) included.
 

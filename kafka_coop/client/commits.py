@@ -32,7 +32,7 @@ from kafka_coop.offsets.commits import first_error
 from kafka_coop.partitions import PartitionResult, offsets_of, plain, with_offset, with_offsets
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import FetchedOffset, OffsetAndMetadata
-from kafka_coop.types import NO_PARTITIONS, Partitions, TopicPartition
+from kafka_coop.types import Partitions, TopicPartition
 
 T = TypeVar("T")
 
@@ -124,7 +124,8 @@ class Commits:
         if wanted:
             self._begin(wanted)
         else:
-            self._begin_nothing(self._ownership.owned if offsets is None else NO_PARTITIONS)
+            owned = self._ownership.owned
+            self._begin_nothing(owned if offsets is None else Partitions.of(plain(offsets)))
 
     def store(self, message: Message | None, offsets: list[Any] | None) -> None:
         """What the next commit without arguments is to take."""
@@ -153,18 +154,13 @@ class Commits:
     def _wanted(
         self, message: Message | None, offsets: list[Any] | None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What is to be committed. No offset (a `position` before its start is known) is none."""
         if message is not None and offsets is not None:
             raise ValueError("message and offsets are mutually exclusive: give one of them")
         if message is not None:
             return _after(message)
         if offsets is not None:
-            wanted = offsets_of(offsets)
-            for partition, one in wanted.items():
-                if one.offset < 0:
-                    raise coop_exception(
-                        LOCAL_INVALID_ARG, f"{partition}: {one.offset} can't be committed"
-                    )
-            return wanted
+            return {of: at for of, at in offsets_of(offsets).items() if at.offset >= 0}
         return self._news(self._ownership.owned)
 
     def _result(self, future: Future[T], timeout: timedelta) -> T:

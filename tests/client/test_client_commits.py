@@ -368,6 +368,41 @@ def test_to_store_what_is_no_offset_leaves_nothing_to_commit(made: Any, logical:
         consumer.close()
 
 
+@pytest.mark.parametrize("logical", [OFFSET_INVALID, OFFSET_BEGINNING, OFFSET_END])
+def test_what_is_no_offset_is_left_out_of_a_commit(
+    consumer: CoopConsumer, coordinator: Coordinator, logical: int
+) -> None:
+    """An on_revoke that commits `position` has some of these: of what has not begun yet."""
+    coordinator.away = False
+    positions = [TopicPartition("t", 0, 6), TopicPartition("t", 1, logical)]
+    (done,) = consumer.commit(offsets=positions, asynchronous=False) or []
+    assert (done.partition, done.offset) == (0, 6)
+    consumer.commit(offsets=positions)
+    assert coordinator.asked == [6, 6]
+
+
+@pytest.mark.parametrize("made", [CoopConsumer, Consumer], ids=["ours", "confluent's"])
+def test_of_no_offsets_at_all_there_is_nothing_to_commit(made: Any) -> None:
+    told: list[tuple[KafkaError, list[TopicPartition]]] = []
+    config = {**CONFIG, "on_commit": lambda error, partitions: told.append((error, partitions))}
+    consumer = made(config, **({"registry": CollectorRegistry()} if made is CoopConsumer else {}))
+    try:
+        nothing = [TopicPartition("t", 1)]
+        with pytest.raises(KafkaException) as raised:
+            consumer.commit(offsets=nothing, asynchronous=False)
+        assert raised.value.args[0].code() == KafkaError._NO_OFFSET
+        consumer.commit(offsets=nothing)
+        for _ in range(100):
+            consumer.poll(0.05)
+            if told:
+                break
+        ((error, partitions),) = told
+        assert error.code() == KafkaError._NO_OFFSET
+        assert [(p.topic, p.partition, p.offset) for p in partitions] == [("t", 1, OFFSET_INVALID)]
+    finally:
+        consumer.close()
+
+
 def test_without_on_commit_nobody_is_told_of_nothing(
     consumer: CoopConsumer, coordinator: Coordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
