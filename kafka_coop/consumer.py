@@ -11,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -26,7 +27,8 @@ from kafka_coop.backend import clock
 from kafka_coop.client.by_hand import ByHand, chosen_starts
 from kafka_coop.client.closing import PATIENCE, Closing, Draining
 from kafka_coop.client.commits import Commits
-from kafka_coop.client.handover import Callbacks, Handover
+from kafka_coop.client.dropped import knowing_weakly, leave_when_dropped
+from kafka_coop.client.handover import Callbacks, Handover, UserCallback
 from kafka_coop.client.health import Health, assess
 from kafka_coop.client.measuring import Measuring
 from kafka_coop.client.memberships import membership
@@ -92,6 +94,7 @@ class CoopConsumer(Closeable):
         except ConfigurationError as error:
             raise configuration_exception(error) from None
         forks.register(self)
+        self._dropped = leave_when_dropped(self, self._backend, self._metrics, self._log)
 
     def _wire(
         self,
@@ -104,7 +107,7 @@ class CoopConsumer(Closeable):
             group_id=self._config.group_id,
             client_id=self._config.client_id,
             registry=registry,
-            snapshot=self._snapshot,
+            snapshot=self._weak_snapshot(),
             max_poll_interval=self._config.rebalance_timeout,
             clock=clock.now,
         )
@@ -634,6 +637,7 @@ class CoopConsumer(Closeable):
         self._unusable = CLOSED
         with contextlib.ExitStack() as end:  # all of it, whatever a callback raises in there
             end.callback(forks.forget, self)
+            end.callback(self._dropped.detach)
             end.callback(self._metrics.close)
             end.callback(self._end_fetching)
             end.callback(self._backend.stop, PATIENCE)
@@ -645,10 +649,13 @@ class CoopConsumer(Closeable):
     # --- small things ----------------------------------------------------------------------
 
     def _bound(self, listener: RebalanceListener) -> Callbacks:
+        def bound(tell: RebalanceCallback) -> UserCallback:
+            return knowing_weakly(self, lambda me, ps: tell(me, confluent(ps)))
+
         return Callbacks(
-            assigned=lambda ps: listener.on_partitions_assigned(self, confluent(ps)),
-            revoked=lambda ps: listener.on_partitions_revoked(self, confluent(ps)),
-            lost=lambda ps: listener.on_partitions_lost(self, confluent(ps)),
+            assigned=bound(listener.on_partitions_assigned),
+            revoked=bound(listener.on_partitions_revoked),
+            lost=bound(listener.on_partitions_lost),
         )
 
     def _require_usable(self) -> None:
@@ -670,6 +677,11 @@ class CoopConsumer(Closeable):
                 "poll() and consume() can't be called inside a callback, nor by a signal handler "
                 "that interrupts a call of this consumer"
             )
+
+    def _weak_snapshot(self) -> Callable[[], MemberSnapshot]:
+        """For a registry, which may live for ever."""
+        ours = weakref.WeakMethod(self._snapshot)
+        return lambda: MemberSnapshot() if (known := ours()) is None else known()
 
     def _snapshot(self) -> MemberSnapshot:
         if self._unusable is not None:

@@ -145,6 +145,9 @@ class BrokerAssignedBackend:
         finally:
             self.mailbox.set_left()
 
+    def abandon(self, ended: Callable[[], None]) -> None:
+        """Never called: this backend's thread holds what librdkafka calls, and so the consumer."""
+
     def stop(self, timeout: timedelta) -> None:
         """See `Backend.stop`."""
         deadline = time.monotonic() + timeout.total_seconds()

@@ -104,6 +104,7 @@ class ClassicBackend:
         self._assignors = {a.name: a for a in settings.assignors}
         self._identity = self._standing.identity
         self._told_poll = float("-inf")
+        self._abandoned: Callable[[], None] | None = None
         self._guard = Guard(config.connection, logger) if config.watchdog else None
         self._thread = threading.Thread(
             target=self._run, name=f"kafka-coop-{settings.group_id}", daemon=True
@@ -201,6 +202,10 @@ class ClassicBackend:
             )
         )
 
+    def abandon(self, ended: Callable[[], None]) -> None:
+        """See `Backend.abandon`."""
+        self._call(lambda: self._leave_alone(ended))
+
     def stop(self, timeout: timedelta) -> None:
         """See `Backend.stop`."""
         self._call(lambda: self._stopping.set() if self._stopping is not None else None)
@@ -242,6 +247,10 @@ class ClassicBackend:
             self._ready.set()
             self.mailbox.lease_until = float("-inf")
             self.mailbox.set_left()
+            if self._abandoned is not None:
+                if self._guard is not None:
+                    self._guard.close()
+                self._abandoned()
 
     async def _main(self) -> None:
         self._stopping = asyncio.Event()
@@ -271,6 +280,13 @@ class ClassicBackend:
                 task.cancel()
             await asyncio.gather(*others, return_exceptions=True)
             await self._brokers.close()
+
+    def _leave_alone(self, ended: Callable[[], None]) -> None:
+        self._abandoned = ended
+        for item in tuple(self.mailbox.items):
+            if isinstance(item, ef.Step):
+                self._handle(ev.StepDone(step_id=item.step_id))
+        self._handle(ev.Close())
 
     def _handle(self, event: ev.Event) -> None:
         """Gives the machine an event and carries out what it answers.
@@ -315,7 +331,7 @@ class ClassicBackend:
     def _carry_out(self, effect: ef.Effect) -> None:  # noqa: C901, PLR0912  # one case an effect
         match effect:
             case ef.OfferStep(step=step):
-                self.mailbox.put(step)
+                self._offer(step)
             case ef.WithdrawStep(step_id=step_id):
                 self._withdraw(step_id)
             case ef.SendFindCoordinator(token=token, request=request):
@@ -362,11 +378,21 @@ class ClassicBackend:
             case ef.HeartbeatObserved(latency=latency):
                 self._observer.heartbeat(latency)
             case ef.Left():
-                self.mailbox.set_left()
+                self._leave()
             case _:
                 assert_never(effect)
 
     # --- carrying out ----------------------------------------------------------------------
+
+    def _offer(self, step: ef.Step) -> None:
+        self.mailbox.put(step)
+        if self._abandoned is not None and self._loop is not None:
+            self._loop.call_soon(self._handle, ev.StepDone(step_id=step.step_id))
+
+    def _leave(self) -> None:
+        self.mailbox.set_left()
+        if self._abandoned is not None and self._stopping is not None:
+            self._stopping.set()
 
     def _withdraw(self, step_id: int) -> None:
         if self.mailbox.withdraw(step_id) and self._loop is not None:

@@ -117,5 +117,12 @@ class Backend(Protocol):
     def begin_close(self) -> None:
         """Leaves for good. Steps may follow; `Mailbox.left` says when it is over."""
 
+    def abandon(self, ended: Callable[[], None]) -> None:
+        """Leaves for good, and stops by itself: nobody is there any more to carry steps out.
+
+        Python's garbage collector calls it, in whatever that interrupts: it takes no lock.
+        ``ended`` is called by the backend's thread in the end.
+        """
+
     def stop(self, timeout: timedelta) -> None:
         """Ends the thread and closes the connections, whatever is still under way."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from dataclasses import replace
 from typing import Any
 
 from kafka_coop.backend.broker_assigned import BrokerAssignedBackend
 from kafka_coop.backend.classic import ClassicBackend
 from kafka_coop.backend.interface import Backend, Observer
-from kafka_coop.config import ConsumerConfig
+from kafka_coop.config import Callbacks, ConsumerConfig
 from kafka_coop.fetching.fetcher import Fetcher
 from kafka_coop.fetching.group_fetcher import GroupFetcher
 from kafka_coop.fetching.interface import Fetching
@@ -44,4 +45,6 @@ def membership(
         return group, BrokerAssignedBackend(config, group, lock=lock, observer=observer, logger=log)
     fetcher = Fetcher(for_librdkafka, logger=logger, prefetch=config.poll_prefetch)
     undo.callback(fetcher.close)
-    return fetcher, ClassicBackend(config, settings, observer=observer, logger=log)
+    # What these belong to (the consumer's owner, mostly) would be kept by the thread, which runs.
+    own = replace(config, callbacks=Callbacks(), fetcher={})
+    return fetcher, ClassicBackend(own, settings, observer=observer, logger=log)

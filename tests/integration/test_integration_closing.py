@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,12 +21,15 @@ from integration_support import (
     in_background,
     members,
     publish,
+    settings,
     shared,
     unique,
     until,
 )
+from prometheus_client import REGISTRY, generate_latest
 
 from kafka_coop import CoopConsumer
+from kafka_coop.backend.classic import ClassicBackend
 from kafka_coop.client import closing
 from kafka_coop.membership.states import State
 from kafka_coop.testing import EmbeddedKafka
@@ -420,3 +424,67 @@ def test_an_on_revoke_of_longer_than_closing_waits_for_commits_costs_none(
     until(lambda: len(member.records) == 4, member)
     member.consumer.close()
     assert reports == [(None, [4])]
+
+
+# --- without close() -----------------------------------------------------------------------------
+
+
+class Service:
+    """Its callbacks are methods of it, so that it and its consumer hold one another."""
+
+    def __init__(self, kafka: EmbeddedKafka, group: str, topic: str) -> None:
+        self.consumer = CoopConsumer(
+            settings(kafka, group),
+            registry=REGISTRY,
+            on_commit=self.on_commit,
+            stats_cb=self.on_statistics,
+        )
+        self.consumer.subscribe([topic], on_assign=self.on_assign)
+
+    def on_commit(self, *_: object) -> None: ...
+
+    def on_statistics(self, _: str) -> None: ...
+
+    def on_assign(self, *_: object) -> None: ...
+
+
+def alone(kafka: EmbeddedKafka, group: str, topic: str) -> CoopConsumer:
+    """Nothing but the caller holds it: it needs no garbage collector."""
+    consumer = CoopConsumer(settings(kafka, group), registry=REGISTRY)
+    consumer.subscribe([topic], on_assign=lambda *_: None)
+    return consumer
+
+
+def in_a_service(kafka: EmbeddedKafka, group: str, topic: str) -> CoopConsumer:
+    return Service(kafka, group, topic).consumer
+
+
+def join(consumer: CoopConsumer, *, partitions: int) -> None:
+    until(lambda: consumer.poll(0.05) is None and len(consumer.assignment()) == partitions)
+
+
+@pytest.mark.parametrize("made", [alone, in_a_service])
+def test_dropped_without_it_a_consumer_leaves_the_group_and_ends(
+    embedded: EmbeddedKafka,
+    made: Callable[[EmbeddedKafka, str, str], CoopConsumer],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As confluent's. Its partitions would stay unread for max.poll.interval.ms."""
+    topic, group = unique("t"), unique("g")
+    embedded.create_topic(topic, partitions=2)
+    first = made(embedded, group, topic)
+    join(first, partitions=2)
+    backend = first._backend
+    assert isinstance(backend, ClassicBackend)
+    embedded.track_requests()
+    del first
+    if made is in_a_service:
+        gc.collect()
+    second = Member(embedded, group, topic)
+    with members(second):
+        shared(topic, 2, second)
+        assert sent(embedded, "LeaveGroup") == 1
+    backend._thread.join(PATIENCE)
+    assert not backend._thread.is_alive()
+    assert f'group="{group}"' not in generate_latest(REGISTRY).decode()
+    assert f"a consumer of group {group} was dropped without close()" in caplog.text
