@@ -105,6 +105,7 @@ class Commits:
         wanted = self._wanted(message, offsets)
         if not wanted:
             raise coop_exception(LOCAL_NO_OFFSET, _NOTHING_NEW)
+        self._ownership.begin_as_committed(wanted)
         timeout = self._config.connection.request_timeout
         results = self._result(self._backend.commit(wanted, timeout), timeout)
         self._note(wanted, results)
@@ -122,6 +123,7 @@ class Commits:
         """
         wanted = self._wanted(message, offsets)
         if wanted:
+            self._ownership.begin_as_committed(wanted)
             self._begin(wanted)
         else:
             owned = self._ownership.owned

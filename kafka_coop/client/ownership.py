@@ -182,8 +182,32 @@ class Ownership:
             self._note_begun()
             for partition, start in starts.items():
                 if (generation := self._awaiting.get(partition)) is not None:
-                    self._found[partition] = _Start(generation, start)
+                    self._found[partition] = _Start(generation, start, chosen=True)
             self.begin_fetching()
+
+    def begin_as_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """The user commits these: what has not begun for want of their word begins there.
+
+        What the group had committed may have been looked up before on_assign was called. That may
+        wait for a thread that commits, and be called with the lock held: so it is not taken then.
+        """
+        if self.starts_may_change:
+            self._begin_as_committed(offsets, self._awaiting)
+        elif self._refused:
+            with self.lock:
+                self._begin_as_committed(offsets, self._refused)
+                self.begin_fetching()
+
+    def _begin_as_committed(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        wanting: Mapping[TopicPartition, Generation],
+    ) -> None:
+        for partition, at in offsets.items():
+            found = self._found.get(partition)
+            chosen = isinstance(found, _Start) and found.chosen
+            if (generation := wanting.get(partition)) is not None and not chosen:
+                self._found[partition] = _Start(generation, at)
 
     def take_starts(self, answer: StartsFound) -> None:
         """What the membership has found out.
@@ -308,6 +332,8 @@ class _Start:
     generation: Generation
     at: OffsetAndMetadata
     committed: bool = False
+    chosen: bool = False
+    """By the user, for this consumer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from kafka_coop.types import NO_PARTITIONS, Generation, Partitions, TopicPartiti
 
 Y0 = TopicPartition("y", 0)
 ONE = Partitions.of([Y0])
-AT_5 = OffsetAndMetadata(offset=5)
+AT_5, AT_7, AT_9 = (OffsetAndMetadata(offset=offset) for offset in (5, 7, 9))
 EARLIER, NOW = Generation(4), Generation(5)
 DENIED = ErrorCode.topic_authorization_failed
 
@@ -142,6 +142,14 @@ class TestRefusedStarts:
         assert not ownership.errors
         assert fetched.starts == {Y0: AT_5}
 
+    def test_can_be_made_good_by_a_commit(self, ownership: Ownership, fetched: Fetched) -> None:
+        """As the text of the error says."""
+        gain(ownership, {})
+        ownership.take_starts(refused("without", NOW))
+        ownership.begin_as_committed({Y0: AT_5})
+        assert fetched.starts == {Y0: AT_5}
+        assert ownership.settled
+
     def test_can_be_made_good_by_a_seek(self, ownership: Ownership, fetched: Fetched) -> None:
         ownership.take_starts(refused("without", NOW))
         gain(ownership, {})
@@ -149,3 +157,43 @@ class TestRefusedStarts:
         ownership.seek(Y0, AT_5)
         assert fetched.starts == {Y0: AT_5}
         assert ownership.settled
+
+
+class TestCommitsInOnAssign:
+    """Of offsets kept elsewhere, say. Java and librdkafka look up afterwards what is committed."""
+
+    @pytest.fixture
+    def assigned(self, ownership: Ownership) -> Ownership:
+        ownership.take_starts(StartsFound(generation=NOW, committed={Y0: AT_5}))
+        ownership.own(ONE, NOW)
+        ownership.starts_may_change = True
+        return ownership
+
+    def returned(self, ownership: Ownership) -> None:
+        ownership.starts_may_change = False
+        ownership.begin_fetching()
+
+    def test_say_where_to_start(self, assigned: Ownership, fetched: Fetched) -> None:
+        assigned.begin_as_committed({Y0: AT_7, TopicPartition("y", 1): AT_7})
+        assert not fetched.starts, "on_assign may change it yet"
+        self.returned(assigned)
+        assert fetched.starts == {Y0: AT_7}
+
+    @pytest.mark.parametrize("first", [True, False])
+    def test_go_behind_what_the_user_says_in_other_words(
+        self, assigned: Ownership, fetched: Fetched, first: bool
+    ) -> None:
+        if first:
+            assigned.begin_as_committed({Y0: AT_7})
+        assigned.override_starts({Y0: AT_9})
+        assigned.begin_as_committed({Y0: AT_7})
+        self.returned(assigned)
+        assert fetched.starts == {Y0: AT_9}
+
+    def test_say_nothing_once_it_has_returned(self, assigned: Ownership, fetched: Fetched) -> None:
+        """Whoever commits then has read something before: of an earlier ownership, perhaps."""
+        self.returned(assigned)
+        assigned.release(ONE)
+        assigned.own(ONE, Generation(6))
+        assigned.begin_as_committed({Y0: AT_7})
+        assert not fetched.starts

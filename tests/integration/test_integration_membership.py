@@ -222,6 +222,23 @@ def test_on_assign_overrides_where_to_start(cluster: Cluster) -> None:
         assert member.offsets == {(topic, 0): list(range(10)), (topic, 1): [7, 8, 9]}
 
 
+@pytest.mark.parametrize("asynchronous", [True, False])
+def test_what_on_assign_commits_is_where_to_start(cluster: Cluster, asynchronous: bool) -> None:
+    """As with confluent's and Java's, which look up what is committed when it has returned."""
+    topic = unique("t")
+    cluster.create_topic(topic, partitions=1)
+    publish(cluster, topic, 10, 0)
+    member = Member(cluster, unique("g"))
+    member.hooks["assigned"] = lambda consumer, partitions: consumer.commit(
+        offsets=[TopicPartition(p.topic, p.partition, 7) for p in partitions],
+        asynchronous=asynchronous,
+    )
+    member.subscribe(topic)
+    with members(member):
+        until(lambda: bool(member.records) and member.records[-1][2] == 9, member)
+        assert member.offsets == {(topic, 0): [7, 8, 9]}
+
+
 @pytest.mark.parametrize("form", ["assign", "seek"])
 def test_other_ways_to_say_where_to_start(embedded: EmbeddedKafka, form: str) -> None:
     topic = unique("t")
