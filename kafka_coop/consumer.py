@@ -333,9 +333,11 @@ class CoopConsumer(Closeable):
     ) -> None:
         """With ``enable.auto.offset.store=false``: what the next commit is to take.
 
+        Partitions that went meanwhile are left out.
+
         Raises:
-            KafkaException: ``_INVALID_ARG``: offsets are stored automatically. ``_STATE``: a
-                partition is not owned.
+            KafkaException: ``_INVALID_ARG``: offsets are stored automatically. ``_STATE``: none
+                of these partitions is owned.
             ValueError: Neither or both of the arguments.
         """
         self._require_usable()

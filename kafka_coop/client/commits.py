@@ -130,7 +130,7 @@ class Commits:
             self._begin_nothing(owned if offsets is None else Partitions.of(plain(offsets)))
 
     def store(self, message: Message | None, offsets: list[Any] | None) -> None:
-        """What the next commit without arguments is to take."""
+        """What the next commit without arguments is to take; of what is owned, if anything is."""
         if (message is None) == (offsets is None):
             raise ValueError("expected either message or offsets")
         if self._config.auto_offset_store:
@@ -139,9 +139,12 @@ class Commits:
                 "store_offsets() needs enable.auto.offset.store=false in the configuration",
             )
         wanted = _after(message) if message is not None else offsets_of(offsets or ())
-        with self._ownership.lock:
-            self._ownership.require(wanted)
-            self._ownership.ledger.store(wanted)
+        ownership = self._ownership
+        with ownership.lock:
+            ours = {of: at for of, at in wanted.items() if of in ownership.owned}
+            if not ours:
+                ownership.require(wanted)
+            ownership.ledger.store(ours)
 
     def committed(
         self, partitions: list[Any], timeout: float

@@ -403,6 +403,24 @@ def test_of_no_offsets_at_all_there_is_nothing_to_commit(made: Any) -> None:
         consumer.close()
 
 
+def test_of_what_is_stored_together_what_is_owned_is_stored(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As librdkafka has it: what went in a rebalance takes nothing else of the batch along."""
+    coordinator.away = False
+    config = {**CONFIG, "enable.auto.offset.store": False}
+    with CoopConsumer(config, registry=CollectorRegistry()) as consumer:
+        monkeypatch.setattr(consumer._backend, "commit", coordinator.commit)
+        consumer.assign([TopicPartition("t", 0, 5)])
+        gone = TopicPartition("t", 1, 6)
+        consumer.store_offsets(offsets=[gone, TopicPartition("t", 0, 7)])
+        consumer.commit(asynchronous=False)
+        assert coordinator.asked == [7]
+        with pytest.raises(KafkaException) as raised:
+            consumer.store_offsets(offsets=[gone])
+        assert raised.value.args[0].code() == KafkaError._STATE
+
+
 def test_without_on_commit_nobody_is_told_of_nothing(
     consumer: CoopConsumer, coordinator: Coordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
