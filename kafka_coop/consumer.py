@@ -373,18 +373,13 @@ class CoopConsumer(Closeable):
     def pause(self, partitions: list[Any]) -> None:
         """Delivers nothing of these until `resume`. The flag goes when the partition goes.
 
-        Raises:
-            KafkaException: ``_STATE``: a partition is not owned.
+        Partitions that are not owned are left out.
         """
         self._require_usable()
         self._positions.pause(partitions)
 
     def resume(self, partitions: list[Any]) -> None:
-        """Undoes `pause`.
-
-        Raises:
-            KafkaException: ``_STATE``: a partition is not owned.
-        """
+        """Undoes `pause`. Partitions that are not owned, and so not paused, are left out."""
         self._require_usable()
         self._positions.resume(partitions)
 

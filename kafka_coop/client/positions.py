@@ -45,18 +45,16 @@ class Positions:
         return of
 
     def pause(self, partitions: list[Any]) -> None:
-        """Delivers nothing of these until `resume`."""
-        wanted = plain(partitions)
+        """Delivers nothing of these until `resume`, if they are owned."""
+        wanted = Partitions.of(plain(partitions))
         with self._ownership.lock:
-            self._ownership.require(wanted)
-            self._ownership.pause(Partitions.of(wanted))
+            self._ownership.pause(wanted & self._ownership.owned)
 
     def resume(self, partitions: list[Any]) -> None:
-        """Undoes `pause`."""
-        wanted = plain(partitions)
+        """Undoes `pause`. What is not owned any more is not paused either."""
+        wanted = Partitions.of(plain(partitions))
         with self._ownership.lock:
-            self._ownership.require(wanted)
-            self._ownership.resume(Partitions.of(wanted))
+            self._ownership.resume(wanted & self._ownership.owned)
 
     def snapshot(self, backend: Backend) -> MemberSnapshot:
         """For a scrape of the metrics: must not wait for a poll of the user.

@@ -1,4 +1,4 @@
-"""A scrape of the metrics waits for nobody's callback."""
+"""What is paused is what is owned; a scrape of the metrics waits for nobody's callback."""
 
 from __future__ import annotations
 
@@ -6,12 +6,43 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from prometheus_client import CollectorRegistry
 
 from kafka_coop import CoopConsumer
-from kafka_coop.types import Generation, GroupMetadata, MemberId
+from kafka_coop.fetching.fetcher import Fetcher
+from kafka_coop.types import Generation, GroupMetadata, MemberId, Partitions
 
 CONFIG: dict[str, Any] = {"bootstrap.servers": "127.0.0.1:9", "group.id": "g", "log_level": 0}
+
+
+THOSE = [TopicPartition("t", 0, 5), TopicPartition("t", 1, 5)]
+
+
+@pytest.mark.parametrize("made", [CoopConsumer, Consumer], ids=["ours", "confluent's"])
+def test_what_is_not_owned_any_more_is_paused_and_resumed_without_a_word(made: Any) -> None:
+    """Who keeps a list of what it has paused resumes all of it, after a rebalance, too."""
+    consumer = made(CONFIG, **({"registry": CollectorRegistry()} if made is CoopConsumer else {}))
+    try:
+        consumer.assign(THOSE)
+        consumer.pause(THOSE)
+        consumer.incremental_unassign(THOSE[1:])
+        consumer.resume(THOSE)
+        consumer.pause(THOSE)
+        consumer.unassign()
+        consumer.resume(THOSE)
+    finally:
+        consumer.close()
+
+
+def test_beside_what_is_not_owned_the_others_are_paused_and_resumed() -> None:
+    with CoopConsumer(CONFIG, registry=CollectorRegistry()) as consumer:
+        assert isinstance(consumer._fetcher, Fetcher)
+        consumer.assign(THOSE[:1])
+        consumer.pause(THOSE)
+        assert consumer._fetcher.paused() == Partitions({"t": [0]})
+        consumer.resume(THOSE)
+        assert not consumer._fetcher.paused()
 
 
 def test_who_a_member_is_is_asked_while_the_lock_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
