@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, KafkaError
@@ -12,14 +14,13 @@ from kafka_coop.protocol.messages import OffsetAndMetadata
 from kafka_coop.types import Partitions, TopicPartition
 
 
-class PartitionResult:
+class PartitionResult(ConfluentTopicPartition):
     """A partition with the error of an operation on it.
 
-    Reads like `confluent_kafka.TopicPartition`, whose ``error`` only librdkafka can set.
+    It is a `confluent_kafka.TopicPartition`, of which only librdkafka can set the ``error``; that
+    compares with none but its own kind, so that this one, which Python asks first, compares both.
     Every method of `CoopConsumer` that takes partitions takes these too.
     """
-
-    __slots__ = ("error", "leader_epoch", "metadata", "offset", "partition", "topic")
 
     def __init__(
         self,
@@ -31,12 +32,13 @@ class PartitionResult:
         leader_epoch: int | None = None,
         error: KafkaError | None = None,
     ) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.offset = offset
-        self.metadata = metadata
-        self.leader_epoch = leader_epoch
-        self.error = error
+        super().__init__(topic, partition, offset, **_given(metadata, leader_epoch))
+        self._error = error
+
+    @property
+    def error(self) -> KafkaError | None:  # type: ignore[override]  # of a type made in C
+        """Why the operation failed for this partition; None: it did not."""
+        return self._error
 
     def __repr__(self) -> str:
         return (
@@ -44,13 +46,41 @@ class PartitionResult:
             f"error={self.error!r})"
         )
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, PartitionResult | ConfluentTopicPartition):
-            return NotImplemented
-        return (self.topic, self.partition) == (other.topic, other.partition)
+    def __reduce__(self) -> tuple[Any, ...]:
+        more = {name: getattr(self, name) for name in ("metadata", "leader_epoch", "error")}
+        return partial(type(self), **more), (self.topic, self.partition, self.offset)
 
     def __hash__(self) -> int:
-        return hash((self.topic, self.partition))
+        return super().__hash__()
+
+    def __eq__(self, other: object) -> bool:
+        return self._compared(operator.eq, other)
+
+    def __ne__(self, other: object) -> bool:
+        return self._compared(operator.ne, other)
+
+    def __lt__(self, other: object) -> bool:
+        return self._compared(operator.lt, other)
+
+    def __le__(self, other: object) -> bool:
+        return self._compared(operator.le, other)
+
+    def __gt__(self, other: object) -> bool:
+        return self._compared(operator.gt, other)
+
+    def __ge__(self, other: object) -> bool:
+        return self._compared(operator.ge, other)
+
+    def _compared(self, how: Callable[[Any, Any], bool], other: object) -> bool:
+        if not isinstance(other, ConfluentTopicPartition):
+            return NotImplemented  # type: ignore[no-any-return]  # for Python to see
+        return how((self.topic, self.partition), (other.topic, other.partition))
+
+
+def _given(metadata: str | None, leader_epoch: int | None) -> dict[str, Any]:
+    """What was given: confluent's constructor takes no None."""
+    given = {"metadata": metadata or None, "leader_epoch": leader_epoch}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def plain(given: Iterable[Any], *, argument: str = "partitions") -> list[TopicPartition]:
@@ -103,11 +133,9 @@ def with_offsets(
 
 def with_offset(of: TopicPartition, at: OffsetAndMetadata) -> ConfluentTopicPartition:
     """One partition with its offset, for the user."""
-    metadata = {"metadata": at.metadata} if at.metadata else {}  # confluent's takes no None
     return ConfluentTopicPartition(
         of.topic,
         of.partition,
         at.offset,
-        leader_epoch=at.leader_epoch,  # -1 reads as None
-        **metadata,
+        **_given(at.metadata, at.leader_epoch),  # an epoch of -1 reads as None
     )

@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 from kafka_coop import CoopConsumer
 from kafka_coop.client.subscribing import split_topics
 from kafka_coop.kafka_errors import ConfigurationException
+from kafka_coop.partitions import PartitionResult
 
 CONFIG: dict[str, Any] = {"bootstrap.servers": "127.0.0.1:9", "group.id": "g", "log_level": 0}
 PUBLIC = sorted(name for name in vars(Consumer) if not name.startswith("_"))
@@ -251,3 +252,25 @@ def test_configuration_by_keywords_goes_before_the_dict() -> None:
 def test_keyword_arguments_of_construction(ours: CoopConsumer) -> None:
     with CoopConsumer(CONFIG, assignors=None, registry=CollectorRegistry(), logger=None) as made:
         assert made.subscription() == []
+
+
+# --- partitions with errors ----------------------------------------------------------------------
+
+
+def test_a_partition_with_an_error_goes_wherever_confluents_do() -> None:
+    """on_commit gets these. confluent's raises NotImplementedError beside any other type."""
+    error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+    result = PartitionResult("t", 1, 5, metadata="m", leader_epoch=3, error=error)
+    same, before, after = (TopicPartition("t", n) for n in (1, 0, 2))
+    assert isinstance(result, TopicPartition)
+    assert result == same
+    assert same == result
+    assert {same, result} == {result}
+    assert result in [before, same]
+    assert sorted([after, result, before]) == [before, result, after]
+    assert before < result <= same <= result < after
+    assert result != "t"
+    again = pickle.loads(pickle.dumps(result))
+    found = (again.topic, again.partition, again.offset, again.metadata, again.leader_epoch)
+    assert found == ("t", 1, 5, "m", 3)
+    assert again.error.code() == error.code()
