@@ -24,10 +24,12 @@ from kafka_coop.backend.futures import refused
 T = TypeVar("T")
 
 _LOOK = 0.5
-"""Seconds for one question while others wait for the lock, polls among them."""
+_LONGEST_LOOK = 2.0
+"""Seconds for one question while others wait for the lock, polls among them: more each time, or a
+coordinator that takes longer than the first, far away or overloaded, would never be heard."""
 
-_PAUSE = 1.0
-"""Seconds between two of these."""
+_PAUSE = 2
+"""The time that others have then, in the question's own."""
 
 _CLOSING = 5.0
 """Seconds for the last question, of a consumer that is being closed."""
@@ -74,6 +76,7 @@ class Jobs:
         self._line: deque[_Job] = deque()
         self._changed = threading.Condition()
         self._heard = True
+        self._look = _LOOK
         self._known: bool | None = None
         self._stopped = False
         self._worker = threading.Thread(target=self._work, name=name, daemon=True)
@@ -143,16 +146,18 @@ class Jobs:
                     return
             if not self._go_on():
                 with self._changed:
-                    self._changed.wait_for(lambda: self._stopped, _PAUSE)
+                    self._changed.wait_for(lambda: self._stopped, _PAUSE * self._look)
+                self._look = min(2 * self._look, _LONGEST_LOOK)
 
     def _go_on(self) -> bool:
         """Does what can be done. Returns whether that was all."""
-        within = _LOOK
+        within = self._look
         with self._lock:
             while (job := self._first()) is not None:
                 if not self._attempt(job, within):
                     return False
-                within = _LOOK if self._heard else 0.0  # the others whose time is up, too
+                within = self._look if self._heard else 0.0  # the others whose time is up, too
+        self._look = _LOOK
         return True
 
     def _first(self) -> _Job | None:

@@ -40,6 +40,7 @@ class Librdkafka:
     Attributes:
         coordinator: Whether there is one.
         asked: For how long it was asked for, each time.
+        takes: Seconds that it takes to answer.
         missed: It was asked for, and was not there.
         left: The consumer leaves the group, or has left: no question is answered any more.
         while_leaving: What the user does in on_revoke then.
@@ -52,6 +53,7 @@ class Librdkafka:
         self.coordinator = threading.Event()
         self.coordinator.set()
         self.asked: list[float] = []
+        self.takes = 0.0
         self.missed = threading.Event()
         self.left = False
         self.while_leaving: Callable[[], object] = lambda: None
@@ -71,7 +73,7 @@ class Librdkafka:
         self.asked.append(within)
         if not self.coordinator.is_set():
             self.missed.set()
-        return self.coordinator.is_set() and not self.left
+        return self.coordinator.is_set() and within >= self.takes and not self.left
 
     def leave(self) -> None:
         self.left = True
@@ -178,6 +180,14 @@ def test_a_commit_that_waits_for_a_coordinator_lets_others_into_librdkafka(group
             native.coordinator.set()
         assert commit.result() == {THERE: ErrorCode.none}
     assert native.committed_ == [1]
+
+
+def test_a_coordinator_that_takes_long_is_given_the_time(group: Group) -> None:
+    native = group.librdkafka
+    native.takes = 0.9
+    assert group.commit(1) == {THERE: ErrorCode.none}
+    assert native.committed_ == [1]
+    assert native.asked == sorted(native.asked)
 
 
 def test_closing_waits_for_no_commit_that_nobody_takes(group: Group) -> None:
