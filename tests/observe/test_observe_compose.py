@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import os
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -72,8 +71,9 @@ def test_services_are_told_all_that_the_examples_need() -> None:
 @pytest.mark.parametrize("files", [["docker-compose.yml"], ["docker-compose.yml", OBSERVE]])
 def test_docker_compose_takes_the_files(files: list[str]) -> None:
     tool = compose_tool()
-    if shutil.which(tool[0]) is None and not os.environ.get("KAFKA_COOP_DOCKER"):
-        pytest.skip("docker-compose is not installed: apt-get install docker-compose")
+    if tool is None:
+        missing = pytest.fail if os.environ.get("KAFKA_COOP_DOCKER") else pytest.skip
+        missing("docker-compose is not installed: apt-get install docker-compose")
     chosen = [argument for file in files for argument in ("-f", file)]
     done = subprocess.run(
         [*tool, *chosen, "config", "-q"], cwd=ROOT, capture_output=True, text=True, check=False

@@ -76,7 +76,9 @@ def run(*command: str, **environment: str) -> str:
 
 
 def compose(*arguments: str) -> str:
-    return run(*compose_tool(), *FILES, *arguments)
+    tool = compose_tool()
+    assert tool is not None, "install docker-compose"
+    return run(*tool, *FILES, *arguments)
 
 
 def brokers(servers: str) -> int:

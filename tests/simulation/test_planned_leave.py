@@ -89,7 +89,7 @@ def test_a_new_subscription_ends_the_draining() -> None:
 
 def test_a_group_that_relieves_nobody_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "kafka_coop.protocol.group.GroupColumns.relieving", lambda group, _draining: group
+        "kafka_coop.protocol.group.GroupColumns.relieving", lambda group, _draining, **_: group
     )
     world = settled(MemberPlan(topics=TOPICS), MemberPlan(topics=TOPICS), last_leaver="m1")
     with pytest.raises(

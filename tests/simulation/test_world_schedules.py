@@ -66,7 +66,7 @@ def test_schedules_do_something() -> None:
     assert len({v.deliveries for v in verdicts}) > 5
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)  # two minutes of a core, of which Spark's tests leave little
 def test_schedules_visit_every_edge_and_what_can_happen_in_a_stable_group() -> None:
     coverage = check.check(4000, 20_000).coverage
     assert {(before, after) for before in EDGES for after in EDGES[before]} <= coverage.edges
