@@ -24,6 +24,9 @@ Generation = NewType("Generation", int)
 NO_MEMBER_ID = MemberId("")
 NO_GENERATION = Generation(-1)
 
+MAX_STRING_BYTES = 0x7FFF
+"""Of a string in Kafka's protocol, whose length is an int16. No request can hold a longer one."""
+
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 """The brokers' own: no pattern means them, and no group is asked about them."""
 

@@ -9,11 +9,16 @@ import numpy as np
 from kafka_coop.assignors.columns import NOBODY, Flags, Ints
 from kafka_coop.assignors.plan import Plan
 from kafka_coop.assignors.snapshot import Claims, Snapshot
-from kafka_coop.types import Assignment, Assignor, GroupAssignment, Partitions, RebalanceProtocol
+from kafka_coop.types import (
+    MAX_STRING_BYTES,
+    Assignment,
+    Assignor,
+    GroupAssignment,
+    Partitions,
+    RebalanceProtocol,
+)
 
 _MEMBERS = ("name", "supported_protocols", "subscription_user_data", "assign", "on_assignment")
-_LONGEST_NAME = 0x7FFF
-"""Bytes of a string in a request."""
 
 
 def what_is_wrong(assignor: object) -> str | None:
@@ -43,7 +48,7 @@ def what_is_wrong(assignor: object) -> str | None:
 
 def _is_sendable(name: str) -> bool:
     try:
-        return len(name.encode()) <= _LONGEST_NAME
+        return len(name.encode()) <= MAX_STRING_BYTES
     except UnicodeEncodeError:
         return False
 

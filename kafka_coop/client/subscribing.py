@@ -14,10 +14,7 @@ from kafka_coop.errors import ConfigurationError
 from kafka_coop.kafka_errors import coop_exception
 from kafka_coop.membership.failures import LOCAL_INVALID_ARG
 from kafka_coop.membership.settings import MemberSettings
-from kafka_coop.types import Assignor
-
-_LONGEST_NAME = 0x7FFF
-"""Bytes of a string in a request. Kafka's own limit is lower: whoever asks is told."""
+from kafka_coop.types import MAX_STRING_BYTES, Assignor
 
 
 def split_topics(topics: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -50,12 +47,15 @@ def split_topics(topics: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _require_sendable(name: str) -> None:
-    """No request can say another: the member would never join, and nobody be told."""
+    """No request can say another: the member would never join, and nobody be told.
+
+    Kafka's own limit for a topic is lower; whoever asks for one that is too long for it is told.
+    """
     try:
         length = len(name.encode())
     except UnicodeEncodeError as error:
         raise coop_exception(LOCAL_INVALID_ARG, f"topics: {name!r}: {error}") from None
-    if length > _LONGEST_NAME:
+    if length > MAX_STRING_BYTES:
         text = f"topics: a name of {length} bytes: no request can hold it"
         raise coop_exception(LOCAL_INVALID_ARG, text)
 

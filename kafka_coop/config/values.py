@@ -23,6 +23,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 from kafka_coop.config.known import KNOWN, OWN_PREFIX, property_of
 from kafka_coop.config.properties import Kind, Property, Role
 from kafka_coop.errors import ConfigurationError
+from kafka_coop.types import MAX_STRING_BYTES
 
 _C_SPACE = " \t\n\v\f\r"
 
@@ -38,8 +39,6 @@ _TRUTHS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": 
 _UNSTRIPPED = frozenset({"client.rack", "group.protocol.type"})
 
 _TOLD_TO_BROKERS = frozenset({"client.id", "client.rack", "group.id", "group.instance.id"})
-_LONGEST = 32_767
-"""Bytes of a string in Kafka's protocol. What is longer could be sent in no request."""
 
 _SHOWN_CHARACTERS = 80
 _SHOWN_BITS = 64
@@ -200,7 +199,7 @@ def _wanted(prop: Property) -> str:
         case Kind.CALLABLE:
             return "callable (leave the key out where there is nothing to call)"
         case _:
-            most = f" of {_LONGEST} bytes at most" if prop.name in _TOLD_TO_BROKERS else ""
+            most = f" of {MAX_STRING_BYTES} bytes at most" if prop.name in _TOLD_TO_BROKERS else ""
             return f"a str{most} that C can hold (no NUL, no lone surrogates)"
 
 
@@ -290,7 +289,7 @@ def _some_of(choices: tuple[str, ...], value: Any) -> str:
 
 def _text(value: Any, *, strip: bool, short: bool) -> str | None:
     text = _c_string(value)
-    if short and len(text.encode()) > _LONGEST:
+    if short and len(text.encode()) > MAX_STRING_BYTES:
         raise ValueError("no string of Kafka's protocol")
     return (text.lstrip(_C_SPACE) if strip else text) or None
 

@@ -10,12 +10,10 @@ from __future__ import annotations
 import struct
 
 from kafka_coop.errors import MalformedDataError
+from kafka_coop.types import MAX_STRING_BYTES
 
 INT16 = struct.Struct(">h")
 INT32 = struct.Struct(">i")
-
-MAX_STRING_BYTES = 0x7FFF
-"""A string's length is an int16."""
 
 
 def read_int16(data: bytes, at: int) -> tuple[int, int]:

@@ -17,14 +17,19 @@ import numpy.typing as npt
 
 from kafka_coop.protocol.primitives import (
     INT32,
-    MAX_STRING_BYTES,
     decode_text,
     encode_string,
     lying,
     read_array_length,
     truncated,
 )
-from kafka_coop.types import NO_PARTITIONS, PartitionColumns, PartitionIndices, Partitions
+from kafka_coop.types import (
+    MAX_STRING_BYTES,
+    NO_PARTITIONS,
+    PartitionColumns,
+    PartitionIndices,
+    Partitions,
+)
 
 _SMALLEST_STRING = 2
 _FEW = 64
