@@ -15,6 +15,7 @@ from kafka_coop.cli.connection import Connection, client_config
 from kafka_coop.cli.exits import MEANINGS, CommandError, Exit
 from kafka_coop.cli.guard import guarded, out_of_order
 from kafka_coop.cli.words import make_console, to_json
+from kafka_coop.errors import text_of
 from kafka_coop.planning import GroupPlan
 from kafka_coop.planning.table import shown
 from kafka_coop.types import Assignor
@@ -340,8 +341,7 @@ def _instance(path: str, option: str) -> Assignor:
     try:
         made: object = getattr(importlib.import_module(module), name)()
     except Exception as error:  # noqa: BLE001  # a user's module may raise anything
-        why = f"{type(error).__name__}: {error}"
-        raise CommandError(f"{option} {path}: {why}", Exit.USAGE) from None
+        raise CommandError(f"{option} {path}: {text_of(error)}", Exit.USAGE) from None
     if wrong := what_is_wrong(made):
         raise CommandError(f"{option} {path}: no Assignor: {wrong}", Exit.USAGE)
     return cast("Assignor", made)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from kafka_coop.assignors.checking import assignment_of, what_is_wrong
+from kafka_coop.errors import text_of
 from kafka_coop.planning.table import runs
 from kafka_coop.testing.assignor.situation import Situation
 from kafka_coop.testing.assignor.violation import AssignorCheckError, Rule
@@ -92,7 +93,7 @@ def called(method: str, call: Callable[[], object]) -> object:
     try:
         return call()
     except Exception as error:
-        told = f"{method}() raised {type(error).__name__}: {error}"
+        told = f"{method}() raised {text_of(error)}"
         raise AssignorCheckError(Rule.RETURNS, (told,)) from error
 
 
