@@ -11,8 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -27,7 +26,7 @@ from kafka_coop.backend import clock
 from kafka_coop.client.by_hand import ByHand, chosen_starts
 from kafka_coop.client.closing import PATIENCE, Closing, Draining
 from kafka_coop.client.commits import Commits
-from kafka_coop.client.dropped import knowing_weakly, leave_when_dropped
+from kafka_coop.client.dropped import asking_weakly, knowing_weakly, leave_when_dropped
 from kafka_coop.client.handover import Callbacks, Handover, UserCallback
 from kafka_coop.client.health import Health, assess
 from kafka_coop.client.measuring import Measuring
@@ -107,7 +106,7 @@ class CoopConsumer(Closeable):
             group_id=self._config.group_id,
             client_id=self._config.client_id,
             registry=registry,
-            snapshot=self._weak_snapshot(),
+            snapshot=asking_weakly(self._snapshot),
             max_poll_interval=self._config.rebalance_timeout,
             clock=clock.now,
         )
@@ -674,11 +673,6 @@ class CoopConsumer(Closeable):
                 "poll() and consume() can't be called inside a callback, nor by a signal handler "
                 "that interrupts a call of this consumer"
             )
-
-    def _weak_snapshot(self) -> Callable[[], MemberSnapshot]:
-        """For a registry, which may live for ever."""
-        ours = weakref.WeakMethod(self._snapshot)
-        return lambda: MemberSnapshot() if (known := ours()) is None else known()
 
     def _snapshot(self) -> MemberSnapshot:
         if self._unusable is not None:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from kafka_coop.backend.interface import Backend
 from kafka_coop.metrics.member import MemberMetrics
+from kafka_coop.metrics.scrape import MemberSnapshot
 
 C = TypeVar("C")
 T = TypeVar("T")
@@ -37,6 +38,12 @@ def leave_when_dropped(
     finalizer = weakref.finalize(consumer, backend.abandon, ended)
     finalizer.atexit = False
     return finalizer
+
+
+def asking_weakly(snapshot: Callable[[], MemberSnapshot]) -> Callable[[], MemberSnapshot]:
+    """A consumer's method, for a registry, which may live for ever."""
+    method = weakref.WeakMethod(snapshot)
+    return lambda: MemberSnapshot() if (alive := method()) is None else alive()
 
 
 def knowing_weakly(consumer: C, what: Callable[[C, T], None]) -> Callable[[T], None]:
