@@ -14,6 +14,15 @@ from kafka_coop.protocol.messages import OffsetAndMetadata
 from kafka_coop.types import Partitions, TopicPartition
 
 
+def _comparing(how: Callable[[Any, Any], bool]) -> Callable[[PartitionResult, object], bool]:
+    def compared(self: PartitionResult, other: object) -> bool:
+        if not isinstance(other, ConfluentTopicPartition):
+            return NotImplemented  # type: ignore[no-any-return]  # for Python to see
+        return how((self.topic, self.partition), (other.topic, other.partition))
+
+    return compared
+
+
 class PartitionResult(ConfluentTopicPartition):
     """A partition with the error of an operation on it.
 
@@ -53,28 +62,12 @@ class PartitionResult(ConfluentTopicPartition):
     def __hash__(self) -> int:
         return super().__hash__()
 
-    def __eq__(self, other: object) -> bool:
-        return self._compared(operator.eq, other)
-
-    def __ne__(self, other: object) -> bool:
-        return self._compared(operator.ne, other)
-
-    def __lt__(self, other: object) -> bool:
-        return self._compared(operator.lt, other)
-
-    def __le__(self, other: object) -> bool:
-        return self._compared(operator.le, other)
-
-    def __gt__(self, other: object) -> bool:
-        return self._compared(operator.gt, other)
-
-    def __ge__(self, other: object) -> bool:
-        return self._compared(operator.ge, other)
-
-    def _compared(self, how: Callable[[Any, Any], bool], other: object) -> bool:
-        if not isinstance(other, ConfluentTopicPartition):
-            return NotImplemented  # type: ignore[no-any-return]  # for Python to see
-        return how((self.topic, self.partition), (other.topic, other.partition))
+    __eq__ = _comparing(operator.eq)
+    __ne__ = _comparing(operator.ne)
+    __lt__ = _comparing(operator.lt)
+    __le__ = _comparing(operator.le)
+    __gt__ = _comparing(operator.gt)
+    __ge__ = _comparing(operator.ge)
 
 
 def _given(metadata: str | None, leader_epoch: int | None) -> dict[str, Any]:

@@ -49,7 +49,26 @@ class UnspeakableError(Exception):
     __repr__ = __str__
 
 
-class Quitting(CooperativeSticky):
+class Telling(CooperativeSticky):
+    """Tells a subclass which of its methods is called."""
+
+    def called(self, name: str) -> None:
+        raise NotImplementedError
+
+    def assign(self, cluster: Cluster, group: GroupSubscription) -> Any:
+        self.called("assign")
+        return super().assign(cluster, group)
+
+    def subscription_user_data(self, topics: tuple[str, ...]) -> bytes | None:
+        self.called("subscription_user_data")
+        return super().subscription_user_data(topics)
+
+    def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:
+        self.called("on_assignment")
+        super().on_assignment(assignment, metadata)
+
+
+class Quitting(Telling):
     """One method raises, the first time."""
 
     def __init__(self, quits: str, how: BaseException) -> None:
@@ -57,20 +76,8 @@ class Quitting(CooperativeSticky):
         self._quits = quits
         self._how = how
 
-    def assign(self, cluster: Cluster, group: GroupSubscription) -> Any:
-        self._quit("assign")
-        return super().assign(cluster, group)
-
-    def subscription_user_data(self, topics: tuple[str, ...]) -> bytes | None:
-        self._quit("subscription_user_data")
-        return super().subscription_user_data(topics)
-
-    def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:
-        self._quit("on_assignment")
-        super().on_assignment(assignment, metadata)
-
-    def _quit(self, called: str) -> None:
-        if called == self._quits:
+    def called(self, name: str) -> None:
+        if name == self._quits:
             self._quits = ""
             raise self._how
 
@@ -157,7 +164,7 @@ def test_what_a_strategy_raises_comes_from_poll_and_the_group_goes_on(
         poll_until(lambda: len(consumer.assignment()) == 2, consumer)
 
 
-class Asking(CooperativeSticky):
+class Asking(Telling):
     """Wants to tell the leader how far its member has come."""
 
     def __init__(self, asks: str) -> None:
@@ -165,20 +172,8 @@ class Asking(CooperativeSticky):
         self.asks = asks
         self.consumer: CoopConsumer | None = None
 
-    def subscription_user_data(self, topics: tuple[str, ...]) -> bytes | None:
-        self._ask("subscription_user_data")
-        return super().subscription_user_data(topics)
-
-    def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:
-        self._ask("on_assignment")
-        super().on_assignment(assignment, metadata)
-
-    def assign(self, cluster: Cluster, group: GroupSubscription) -> Any:
-        self._ask("assign")
-        return super().assign(cluster, group)
-
-    def _ask(self, called: str) -> None:
-        if called == self.asks and self.consumer is not None:
+    def called(self, name: str) -> None:
+        if name == self.asks and self.consumer is not None:
             self.asks = ""
             self.consumer.committed([TopicPartition("t", 0)])
 
