@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_coop.spark.offsets import Claim, Range, SourceOffset
+from kafka_coop.spark.offsets import Claim, Known, Range, SourceOffset
 from kafka_coop.spark.options import canonical
 from kafka_coop.types import TopicPartition
 
@@ -75,14 +75,6 @@ class Hold:
         return max(self.position, self.shortened or 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """What this checkpoint knows of a partition: valid as long as ``run`` is committed for it."""
-
-    position: int
-    run: str
-
-
 class Holdings:
     """Partitions held, leaving, and being read. Not thread-safe: the caller holds a lock.
 
@@ -106,6 +98,7 @@ class Holdings:
         self._held: dict[TopicPartition, Hold] = {}
         self._leaving: set[TopicPartition] = set()
         self._known: dict[TopicPartition, Known] = {}
+        self._ahead: set[TopicPartition] = set()  # of what the group may know of them
         self._reading: dict[TopicPartition, Range] = {}
         self._orphans: dict[TopicPartition, Range] = {}
         self._ends_at: str | None = None
@@ -119,9 +112,13 @@ class Holdings:
             offset: The end of the last batch that was logged.
             durable: Whether that batch is; else it is about to be replayed.
         """
+        self._known |= offset.known
         for of, span in offset.ranges.items():
             position = span.stop if durable else span.start
-            self._known[of] = Known(position=position, run=offset.run)
+            before = self._known.get(of)  # what was not claimed when the batch was planned
+            runs = frozenset({offset.run}) if before is None else before.runs | {offset.run}
+            self._known[of] = Known(position, runs)
+        self._ahead.update(self._known)
 
     def position_from(self, of: TopicPartition, committed: Committed) -> int | None:
         """Where to go on by the checkpoint's word; None: it has none, or it does not count.
@@ -133,9 +130,9 @@ class Holdings:
         known = self._known.get(of)
         if known is None:
             return None
-        if committed.offset is None or committed.run == known.run:
+        if committed.offset is None or committed.run in known.runs:
             return known.position
-        if committed.after != known.run:
+        if committed.after not in known.runs:
             return None
         # Not beyond our own position, which is behind what is committed while a horizon is read.
         return min(known.position, committed.offset)
@@ -144,6 +141,37 @@ class Holdings:
         """Whether the checkpoint has read what is not committed, and others gave it back unread."""
         known = self._known.get(of)
         return known is not None and known.position > (committed.offset or 0)
+
+    @property
+    def ahead(self) -> frozenset[TopicPartition]:
+        """Not held, and the checkpoint may have read beyond what is committed."""
+        return frozenset(self._ahead - self._held.keys())
+
+    def hear(self, committed: Mapping[TopicPartition, Committed]) -> None:
+        """Of what is not held: others have claimed it, or the group knows as much as we do.
+
+        The ends of batches need not say it any more, which a group of many partitions would notice.
+        """
+        for of in self.ahead & committed.keys():
+            its, known = committed[of], self._known[of]
+            if its.offset is not None and (
+                known.position <= its.offset or not known.counts(its.run, its.after)
+            ):
+                self._ahead.discard(of)
+
+    def known_besides(self) -> dict[TopicPartition, Known]:
+        """What a batch's end is to say of partitions that are not read under its claim.
+
+        Those that went: their next owner may go without having claimed them, and leave us where we
+        were. And those that are held and not claimed: that claim may never be taken.
+        """
+        gone = {of: self._known[of] for of in self.ahead}
+        unclaimed = {
+            of: self._word_on(of, hold)
+            for of, hold in self._held.items()
+            if not self._is_ours(hold.committed)
+        }
+        return gone | {of: known for of, known in unclaimed.items() if known.runs != {self.run}}
 
     # --- partitions come and go ------------------------------------------------------------
 
@@ -164,7 +192,11 @@ class Holdings:
         had it, must not count again, and a batch that still reads it from then must not either.
         """
         known = self._known.get(of)
-        if known is not None and known.run == self.run != committed.run:
+        if (
+            known is not None
+            and self.run in known.runs
+            and not known.counts(committed.run, committed.after)
+        ):
             self._claim_anew()
         self._held[of] = Hold(
             position=position,
@@ -173,13 +205,14 @@ class Holdings:
             unread=not committed.has_been_read and known is None,
         )
         self._leaving.discard(of)
+        self._ahead.discard(of)
 
     def _after(self, known: Known | None, committed: Committed) -> str | None:
         """What shows the checkpoint's next process that nobody else has held it since the last."""
         if committed.run is not None and self._is_of_this_process(committed.run):
             return committed.after
-        ours = known is not None and known.run in (committed.run, committed.after)
-        return self._before if ours else None
+        runs = frozenset[str]() if known is None else known.runs
+        return next((run for run in (committed.run, committed.after) if run in runs), None)
 
     def leave(self, partitions: Iterable[TopicPartition]) -> None:
         """These are to go as soon as nothing reads them."""
@@ -192,10 +225,8 @@ class Holdings:
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
         """These are gone, revoked or lost.
 
-        If one comes back and nobody has claimed it, we know how far we are. What we had not
-        claimed ourselves is known by the claim that we meant to make: under another's, which may
-        be gone on with for long before it comes back, our position would pass for that one's.
-        A batch that still reads it goes on doing so.
+        If one comes back and nobody has claimed it, we know how far we are. A batch that still
+        reads it goes on doing so.
         """
         for of in partitions:
             hold = self._held.pop(of, None)
@@ -203,11 +234,25 @@ class Holdings:
             if of in self._reading:
                 self._orphans[of] = self._reading.pop(of)
             if hold is not None:
-                claim = hold.committed.run
-                ours = claim == self._before or self._is_of_this_process(claim or "")
-                self._known[of] = Known(
-                    position=hold.position, run=claim if claim and ours else self.run
-                )
+                self._known[of] = self._word_on(of, hold)
+                if hold.committed.offset is None or hold.committed.offset < hold.position:
+                    self._ahead.add(of)
+
+    def _word_on(self, of: TopicPartition, hold: Hold) -> Known:
+        """What is known of a partition that is held, should it go.
+
+        By the claim that is committed, if it is ours, by the one that we meant to make, of which we
+        may only not have heard, and by those that the checkpoint knew before, if it still counts.
+        Not by another's: that one may go on with it for long before it comes back, and our
+        position would pass for theirs.
+        """
+        claim, known = hold.committed.run, self._known.get(of)
+        runs = {self.run}
+        if claim is not None and (claim == self._before or self._is_of_this_process(claim)):
+            runs.add(claim)
+        if known is not None and known.counts(claim, hold.committed.after):
+            runs |= known.runs
+        return Known(hold.position, frozenset(runs))
 
     # --- records are lost ------------------------------------------------------------------
 
@@ -238,6 +283,7 @@ class Holdings:
                 hold.position = hold.shortened = 0
                 hold.unread = True
         self._known = {of: known for of, known in self._known.items() if of.topic not in topics}
+        self._ahead &= self._known.keys()
         self._claim_anew()
 
     def _claim_anew(self) -> None:
@@ -279,8 +325,10 @@ class Holdings:
         known, hold = self._known.get(of), self._held.get(of)
         if known is None or known.position != span.start:
             return  # it came back meanwhile, was read on, and left again
-        self._known[of] = Known(position=span.stop, run=known.run)
-        if hold is not None and hold.position == span.start and hold.committed.run == known.run:
+        self._known[of] = known._replace(position=span.stop)
+        if hold is None:
+            self._ahead.add(of)
+        elif hold.position == span.start and hold.committed.run in known.runs:
             self._read_to(hold, span.stop)
 
     @staticmethod

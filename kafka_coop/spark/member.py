@@ -332,9 +332,13 @@ class Member:
 
     def _take_in(self) -> None:
         """What came is held from here on: where to begin is found, and claimed."""
-        committed = self.committed(self._coming)
+        with self.changed:
+            ahead = {of for of in self.holdings.ahead if self._options.asks_for(of.topic)}
+        told = self.committed({*self._coming, *ahead})
+        committed = {of: its for of, its in told.items() if of in self._coming}
         # First what needs nobody's answer: a log of which nobody tells may take its time.
         with self.changed:
+            self.holdings.hear(told)
             word = {of: self.holdings.position_from(of, c) for of, c in committed.items()}
             known = {of: at for of, at in word.items() if at is not None}
             self._hold(known, committed)  # before the word can be taken back (a topic made anew)

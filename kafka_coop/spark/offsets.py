@@ -45,6 +45,22 @@ class TakenOver(NamedTuple):
     replayed: bool = False
 
 
+class Known(NamedTuple):
+    """What a checkpoint knows of a partition that no batch reads under the last claim.
+
+    Attributes:
+        position: All before it is durable.
+        runs: It counts as long as one of these is the claim that is committed, or the one before.
+    """
+
+    position: int
+    runs: frozenset[str]
+
+    def counts(self, run: str | None, after: str | None) -> bool:
+        """Whether nobody else has held the partition since, by what is committed for it."""
+        return run in self.runs or after in self.runs
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOffset:
     """The end of a micro-batch.
@@ -58,6 +74,8 @@ class SourceOffset:
         ids: Which topics these are, as far as brokers tell: one that is made anew has another id.
         ranges: Every partition held when the batch was planned; empty ranges say only where
             a partition stands.
+        known: Partitions that were not held then, or not claimed: how far the checkpoint is there.
+            Who has them may go without having claimed them, and then nobody else has read on.
         taken: How partitions came that others had read, with this batch or an earlier one.
     """
 
@@ -68,6 +86,7 @@ class SourceOffset:
     topics: Mapping[str, int] = field(default_factory=dict)
     ids: Mapping[str, str] = field(default_factory=dict)
     ranges: Mapping[TopicPartition, Range] = field(default_factory=dict)
+    known: Mapping[TopicPartition, Known] = field(default_factory=dict)
     taken: TakenOver = field(default_factory=TakenOver)
 
     @property
@@ -78,6 +97,7 @@ class SourceOffset:
     def to_json(self) -> dict[str, Any]:
         """As Spark keeps it. The same offset gives the same text: keys are sorted."""
         taken = [how for how, is_so in self.taken._asdict().items() if is_so]
+        known = {_key(of): [at, *sorted(runs)] for of, (at, runs) in sorted(self.known.items())}
         return {
             "v": _VERSION,
             "group": self.group,
@@ -86,9 +106,8 @@ class SourceOffset:
             "run": self.run,
             "topics": dict(sorted(self.topics.items())),
             "ids": dict(sorted(self.ids.items())),
-            "tps": {
-                f"{of.topic}:{of.partition}": list(span) for of, span in sorted(self.ranges.items())
-            },
+            "tps": {_key(of): list(span) for of, span in sorted(self.ranges.items())},
+            **({"known": known} if known else {}),
             **({"taken": taken} if taken else {}),
         }
 
@@ -106,6 +125,7 @@ def without(offset: SourceOffset, topics: Collection[str]) -> SourceOffset:
         offset,
         topics={topic: count for topic, count in offset.topics.items() if topic not in topics},
         ranges={of: span for of, span in offset.ranges.items() if of.topic not in topics},
+        known={of: known for of, known in offset.known.items() if of.topic not in topics},
     )
 
 
@@ -149,6 +169,7 @@ def parse_offset(given: Any, *, group: str) -> SourceOffset | None:
             topics={str(t): int(n) for t, n in given["topics"].items()},
             ids={str(t): str(id_) for t, id_ in given.get("ids", {}).items()},
             ranges={_partition(key): _range(span) for key, span in given["tps"].items()},
+            known={_partition(key): _known(its) for key, its in given.get("known", {}).items()},
             taken=taken_of(given),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -156,6 +177,10 @@ def parse_offset(given: Any, *, group: str) -> SourceOffset | None:
             f"the checkpoint's offset can't be read ({error!r}): {json.dumps(given)[:200]}. "
             "Set checkpointLocation to a new folder"
         ) from None
+
+
+def _key(of: TopicPartition) -> str:
+    return f"{of.topic}:{of.partition}"
 
 
 def _partition(key: str) -> TopicPartition:
@@ -170,6 +195,13 @@ def _range(span: Any) -> Range:
     if not 0 <= start <= stop:
         raise ValueError(f"{span!r} is no range of offsets")
     return Range(start, stop)
+
+
+def _known(given: Any) -> Known:
+    position, *runs = given
+    if int(position) < 0:
+        raise ValueError(f"{position!r} is no offset")
+    return Known(int(position), frozenset(map(str, runs)))
 
 
 class Claim(NamedTuple):

@@ -57,6 +57,7 @@ class Remembered:
             topics=self.topics,
             ids=self.identities.known,
             ranges={**standing, **chosen},
+            known=holdings.known_besides(),
             taken=TakenOver(
                 bare=self.taken.bare or (came and not replays),
                 replayed=self.taken.replayed or (came and replays),

@@ -1,20 +1,25 @@
 """Whoever holds a partition: a model in which owners, crashes and commits are played through.
 
 The model knows which offsets are durable anywhere. Its queries plan, run and commit batches by
-`Holdings` alone, die at any point, and start again from their checkpoints, with a replay where
-one is due. Nothing may be skipped, whoever continues.
+`Holdings` alone, of the partition or without it, die at any point, and start again from their
+checkpoints, with a replay where one is due. Nothing may be skipped, whoever continues; and nothing
+that a checkpoint has read is read by it again as long as nobody else has claimed the partition.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_coop.spark.holdings import Committed, Holdings
-from kafka_coop.spark.offsets import Claim, Range, SourceOffset
+from kafka_coop.spark.offsets import Claim, Known, Range, SourceOffset, TakenOver
+from kafka_coop.spark.remembered import Remembered
+from kafka_coop.spark.replay import _begin
 from kafka_coop.types import TopicPartition
 
 NOTHING = Committed(offset=None, run=None)
@@ -30,12 +35,24 @@ class Group:
     owner: Query | None = None
     durable: set[int] = field(default_factory=set)
     end: int = 3
+    claimed_by: str = ""
+    claims: int = 0
+    """How often another one has claimed it than before."""
+    reached: int = 0
+    """How far that one has come with what it began to read since."""
+
+    def take_claim(self, name: str) -> None:
+        """By a commit of that one."""
+        if self.claimed_by != name:
+            self.claimed_by, self.reached = name, 0
+            self.claims += 1
 
     def read_plainly(self) -> None:
         """A consumer that knows nothing of claims reads a record and commits."""
         offset = self.committed.offset or 0
         self.durable.add(offset)
         self.committed = Committed(offset=offset + 1, run=None)
+        self.take_claim("")
         self.end = max(self.end, offset + 1)
 
 
@@ -49,7 +66,13 @@ class Query:
         self.durable = True
         self.holdings: Holdings | None = None
         self.batch: Range | None = None
+        self.began = 0
         self.runs = 0
+        self.own_log = TopicPartition(f"log-{name}", 0)  # that nobody else ever has
+        identities: Any = SimpleNamespace(known={})
+        self.remembered = Remembered(
+            group="g", cluster="", id=name, topics={}, identities=identities, taken=TakenOver()
+        )
 
     def actions(self) -> Iterator[Action]:
         """What may happen to it next."""
@@ -58,6 +81,9 @@ class Query:
             yield self.start
             return
         yield self.die
+        yield lambda: holdings.hear({ONE: self.group.committed})
+        if self.batch is None and self.durable:
+            yield self.plan_without_it
         if self.group.owner is None:
             yield self.own
             yield lambda: self.own(claims=False)
@@ -80,6 +106,10 @@ class Query:
         self.holdings = Holdings(self._new_run(), self.logged.run if self.logged else None)
         if self.logged is not None:
             self.holdings.remember(self.logged, durable=self.durable)
+        before = self.logged.run if self.logged else self.holdings.run
+        committed = Committed(offset=0, run=before)
+        position = self.holdings.position_from(self.own_log, committed) or 0
+        self.holdings.hold(self.own_log, position, committed)
 
     def die(self) -> None:
         self.holdings, self.batch = None, None
@@ -117,10 +147,12 @@ class Query:
 
     def commit(self) -> None:
         assert self.holdings is not None
-        for offset in self.holdings.news().values():
+        group = self.group
+        if (offset := self.holdings.news().get(ONE)) is not None:
             claim = self.holdings.claim(ONE)
-            self.group.committed = Committed.under(claim, offset)
+            group.committed = Committed.under(claim, offset)
             self.holdings.committed(ONE, offset, claim)
+            group.take_claim(self.name)
 
     def plan(self) -> None:
         holdings = self.holdings
@@ -130,11 +162,25 @@ class Query:
         position = holdings.ready()[ONE]
         span = Range(position, max(position, min(self.group.end, position + 2)))
         if span.size:
-            self.logged = SourceOffset(
-                group="g", id=self.name, run=holdings.run, topics={}, ranges={ONE: span}
-            )
-            self.durable, self.batch = False, span
-            holdings.begin(self.logged.to_json(), {ONE: span})
+            self.begin({ONE: span})
+
+    def plan_without_it(self) -> None:
+        """It is with others, or is still to be claimed: the batch is of another partition."""
+        holdings = self.holdings
+        assert holdings is not None
+        holdings.renew()
+        position = holdings.held[self.own_log].position
+        holdings.committed(self.own_log, position, holdings.claim(self.own_log))
+        self.begin({self.own_log: Range(position, position + 1)})
+
+    def begin(self, chosen: dict[TopicPartition, Range]) -> None:
+        """Spark logs its end."""
+        holdings = self.holdings
+        assert holdings is not None
+        self.logged = self.remembered.end(holdings, chosen, taken_over=(), replays=False)
+        self.durable, self.batch = False, chosen.get(ONE, Range(0, 0))
+        self.began = self.group.claims
+        holdings.begin(self.logged.to_json(), chosen)
 
     def shorten(self) -> None:
         """Records are lost (an unclean election); it may die right after it has said so."""
@@ -144,6 +190,7 @@ class Query:
             return
         self.group.end = end
         self.group.durable = set(range(end)) & self.group.durable
+        self.group.reached = min(self.group.reached, end)
         holdings.shorten(ONE, end)
         self.commit()
 
@@ -151,20 +198,21 @@ class Query:
         holdings, logged, committed = self.holdings, self.logged, self.group.committed
         assert holdings is not None
         assert logged is not None
-        span, ready = logged.ranges[ONE], holdings.ready()
-        if ONE in ready:
-            self.batch = Range(min(ready[ONE], span.stop), span.stop)
-        elif committed.run != logged.run or (committed.offset or 0) >= span.stop:
-            self.batch = Range(0, 0)
-        else:
-            return  # it waits
-        holdings.begin(logged.to_json(), {ONE: self.batch} if self.batch.size else {})
+        wanted = {of: span for of, span in logged.ranges.items() if span.size}
+        if ONE in wanted and ONE not in holdings.ready():
+            taken = committed.run != logged.run or (committed.offset or 0) >= wanted[ONE].stop
+            if not taken:
+                return  # it waits
+        self.began = self.group.claims
+        self.batch = _begin(holdings, logged, wanted, logged.to_json()).get(ONE, Range(0, 0))
 
     def finish(self) -> None:
         """The sink and the commit log have it."""
         assert self.batch is not None
         self.group.durable |= set(range(*self.batch))
         self.durable = True
+        if self.group.claims == self.began and self.group.claimed_by == self.name:
+            self.group.reached = max(self.group.reached, self.batch.stop)
 
     def settle(self, *, commits: bool = True) -> None:
         """LatestOffset is entered; the commit may fail."""
@@ -202,6 +250,67 @@ def test_nothing_is_skipped_whoever_goes_on(choices: list[int]) -> None:
             assert set(range(position)) <= group.durable, f"{owner.name} goes on at {position}"
             if hold.shortened is None:
                 assert position >= (group.committed.offset or 0), f"{owner.name} reads it again"
+            if group.claimed_by == owner.name:
+                assert position >= group.reached, "nobody else has claimed it"
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=4), st.booleans(), st.booleans())
+def test_who_never_claimed_it_gives_it_back_as_it_was(
+    restarts: list[bool], is_lost: bool, hears: bool
+) -> None:
+    """Meanwhile the checkpoint logs batches of other partitions; its runs come and go."""
+    group = Group()
+    ours, other = Query("a", group), Query("b", group)
+    ours.start()
+    ours.own()
+    ours.plan()
+    if is_lost:  # in the midst of its batch
+        other.start()
+        other.own(claims=False)
+        ours.finish()
+        ours.settle()
+    else:
+        ours.finish()
+        ours.die()
+        other.start()
+        other.own(claims=False)
+        ours.start()
+    for restart in restarts:
+        assert ours.holdings is not None
+        if hears:
+            ours.holdings.hear({ONE: group.committed})
+        ours.plan_without_it()
+        ours.finish()
+        ours.settle()
+        if restart:
+            ours.die()
+            ours.start()
+    other.die()
+    assert group.committed.offset == 0, "the group knows nothing"
+    ours.own(claims=False)
+    ours.plan_without_it()  # held, and its claim was refused
+    ours.finish()
+    ours.die()
+    ours.start()
+    ours.own()
+    assert ours.holdings is not None
+    assert ours.holdings.held[ONE].position == 2
+    assert group.committed.offset == 2
+
+
+def test_the_end_of_a_batch_tells_what_the_group_does_not_know() -> None:
+    holdings = held_at(9, committed=4)
+    assert holdings.known_besides() == {}, "what is held and claimed is in its ranges"
+    holdings.drop([ONE])
+    assert holdings.known_besides() == {ONE: Known(9, frozenset({"run"}))}
+    holdings.hear({ONE: Committed(offset=4, run="run")})
+    holdings.hear({ONE: NOTHING})
+    assert holdings.ahead == {ONE}, "untouched, or it has expired"
+    holdings.hear({ONE: Committed(offset=4, run="theirs")})
+    assert not holdings.known_besides()
+    holdings = held_at(9, committed=9)
+    holdings.drop([ONE])
+    assert not holdings.known_besides(), "it was handed over"
 
 
 def held_at(position: int, *, committed: int) -> Holdings:

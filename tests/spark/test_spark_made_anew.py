@@ -26,7 +26,7 @@ from kafka_coop.spark.batch import BatchReader
 from kafka_coop.spark.errors import DataLossError
 from kafka_coop.spark.holdings import Committed, Holdings
 from kafka_coop.spark.identities import Identities
-from kafka_coop.spark.offsets import Range, SourceOffset, parse_offset, without
+from kafka_coop.spark.offsets import Known, Range, SourceOffset, parse_offset, without
 from kafka_coop.spark.options import batch_options
 from kafka_coop.spark.reading import read_task
 from kafka_coop.spark.session import Session
@@ -311,9 +311,11 @@ def test_an_offset_without_them_has_the_others() -> None:
         topics={"a": 1, "b": 1},
         ids={"a": "1", "b": "2"},
         ranges={ONE: Range(0, 5), OTHER: Range(0, 7)},
+        known={of: Known(4, frozenset({"r"})) for of in (ONE, OTHER)},
     )
     left = without(offset, {"a"})
     assert (left.topics, left.ranges) == ({"b": 1}, {OTHER: Range(0, 7)})
+    assert left.known.keys() == {OTHER}
     assert without(offset, ()) == offset
 
 

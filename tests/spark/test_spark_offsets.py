@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from kafka_coop.spark.errors import CheckpointError
 from kafka_coop.spark.offsets import (
     Claim,
+    Known,
     Range,
     SourceOffset,
     TakenOver,
@@ -23,6 +24,7 @@ NAMES = st.text("ab.-_0", min_size=1, max_size=8)
 RANGES = st.tuples(st.integers(0, 1 << 60), st.integers(0, 1 << 20)).map(
     lambda pair: Range(pair[0], sum(pair))
 )
+KNOWN = st.builds(Known, st.integers(0, 1 << 60), st.frozensets(TEXT, min_size=1, max_size=3))
 OFFSETS = st.builds(
     SourceOffset,
     group=TEXT,
@@ -31,8 +33,12 @@ OFFSETS = st.builds(
     topics=st.dictionaries(NAMES, st.integers(1, 9)),
     ids=st.dictionaries(NAMES, TEXT),
     ranges=st.dictionaries(st.builds(TopicPartition, NAMES, st.integers(0, 99)), RANGES),
+    known=st.dictionaries(st.builds(TopicPartition, NAMES, st.integers(0, 99)), KNOWN),
     taken=st.builds(TakenOver, st.booleans(), st.booleans()),
 )
+
+
+GOOD = {"v": 1, "group": "g", "id": "i", "run": "r", "topics": {}, "tps": {"a:0": [0, 1]}}
 
 
 @given(OFFSETS)
@@ -56,13 +62,14 @@ def test_nothing_was_read_before_the_first_batch() -> None:
         ([], "another source"),
         ({"v": 2, "tps": {}}, "version 2"),
         ({"v": 1, "group": "other", "tps": {}}, "group 'other'"),
-        ({"v": 1, "group": "g", "id": "i", "run": "r", "topics": {}, "tps": {"a": [0, 1]}}, "read"),
-        (
-            {"v": 1, "group": "g", "id": "i", "run": "r", "topics": {}, "tps": {"a:0": [2, 1]}},
-            "read",
-        ),
-        ({"v": 1, "group": "g", "id": "i", "run": "r", "topics": [], "tps": {}}, "read"),
+        (GOOD | {"tps": {"a": [0, 1]}}, "read"),
+        (GOOD | {"tps": {"a:0": [2, 1]}}, "read"),
+        (GOOD | {"topics": []}, "read"),
         ({"v": 1, "group": "g", "tps": {}}, "read"),
+        (GOOD | {"known": {"a:0": [-1, "r"]}}, "read"),
+        (GOOD | {"known": {"a:0": []}}, "read"),
+        (GOOD | {"known": {"a:0": "r"}}, "read"),
+        (GOOD | {"known": []}, "read"),
     ],
 )
 def test_other_checkpoints_are_refused_with_a_remedy(given_offset: object, told: str) -> None:

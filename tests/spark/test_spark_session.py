@@ -255,6 +255,42 @@ def test_a_durable_batch_is_not_read_again_although_nothing_was_committed(box: B
     assert ranges(batch(box.session(), end)) == {0: Range(5, 6), 1: Range(5, 6)}
 
 
+@pytest.mark.verdict
+def test_nor_is_what_another_gives_back_that_never_claimed_it(box: Box) -> None:
+    """Meanwhile a batch without it was logged, whose end alone the next run knows."""
+    end = end_of_who_died(box)
+    over = threading.Event()
+
+    def poll(other: CoopConsumer) -> set[int]:
+        held = set[int]()
+        while not over.is_set():
+            other.poll(0.05)
+            held = {of.partition for of in other.assignment()}
+        return held
+
+    with (
+        CoopConsumer(plain_settings(box) | {"enable.auto.commit": False}) as other,
+        ThreadPoolExecutor() as pool,
+    ):
+        other.subscribe([box.topic])
+        wait_until(lambda: other.poll(0.05) is not None, "it reads")
+        held = pool.submit(poll, other)
+        try:
+            second = box.session()
+            assert second.latest(end, limited=True) == end
+            box.produce(1)
+            after = batch(second, end)
+        finally:
+            over.set()
+        (theirs,) = held.result(30)
+    assert ranges(after) == {1 - theirs: Range(5, 6)}
+    second.close()
+    third = box.session()
+    assert ranges(batch(third, after)) == {theirs: Range(5, 6)}
+    assert third._member is not None
+    assert third._member.moved == frozenset()
+
+
 def test_a_run_that_planned_no_batch_has_moved_nothing(box: Box) -> None:
     """It committed, under a claim of its own, what the run before it had not."""
     end = end_of_who_died(box)
