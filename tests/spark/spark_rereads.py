@@ -8,8 +8,7 @@ read, and that must have a cause of its own: the run that held the partition had
 (killed, or stopped without `drain`), it had lost its session, the group refused what it committed
 as it handed over, or a broker was away meanwhile. One death or loss excuses the end of one tenure
 of a partition, so each record is read again once for it. Within a tenure nothing is read twice: the
-checkpoint knows where it was. But for one case (docs/SPARK.md, *What is irreducible*): a batch was
-replayed, and its run died before it logged another.
+checkpoint knows where it was.
 
 Times are milliseconds, of one clock: all processes are on one host.
 """
@@ -62,12 +61,10 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class End:
-    """Of a run. Attributes: replayed: The batch that it began with; logged: how many there were."""
+    """Of a run."""
 
     at: int
     drained: bool
-    replayed: int | None
-    logged: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,8 +201,6 @@ class _Judge:
     def _again_without_excuse(self, record: Record, found: list[_Reading]) -> Iterator[str]:
         found.sort(key=lambda one: (one.tenure.since, one.batch.by, one.batch.number))
         for one, then in pairwise(found):
-            if self._was_forgotten(one.batch):
-                continue
             if then.tenure is one.tenure:
                 yield f"{record}: {then.batch.by} read it again, and nobody had it in between"
             elif not self._ended_by_death(record, one) and not self._was_lost(
@@ -240,15 +235,6 @@ class _Judge:
             and (loss.of is None or record[:2] in loss.of)
             and self._last_tenure(record[:2], tenure.query, loss.at) is tenure
             for loss in self.history.losses
-        )
-
-    def _was_forgotten(self, batch: Batch) -> bool:
-        """Whether a run replayed it, and died before it logged what would tell the next run so."""
-        return any(
-            run.query == batch.by.query
-            and end.replayed == batch.number == end.logged - 1
-            and not end.drained
-            for run, end in self.history.ends.items()
         )
 
 

@@ -30,7 +30,7 @@ from spark_rereads import History, Record, judge
 from spark_stand_in import AIM, Checkpoint, Death, Query, random_death
 
 from kafka_coop.assignors import known_names
-from kafka_coop.testing.cluster import KafkaCluster
+from kafka_coop.testing.cluster import KafkaCluster, wait_until
 from kafka_coop.testing.local import LocalKafka
 
 PARTITIONS = 4
@@ -275,6 +275,12 @@ class _Schedule:
     def _grow(self) -> None:
         self._partitions += 1
         self._kafka.add_partitions(self._topic, total=self._partitions)
+        wait_until(self._producer_sees_all, "the producer does not see the new partition")
+
+    def _producer_sees_all(self) -> bool:
+        """Before that it refuses to produce there."""
+        told = self._producer.list_topics(self._topic, MOMENT)
+        return len(told.topics[self._topic].partitions) == self._partitions
 
     def _start(
         self, n: int, *, dies: Death | None, sink_takes: float = 0.0, ends: bool = False

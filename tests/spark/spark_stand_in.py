@@ -284,7 +284,6 @@ class Query:
         self._ends = ends
         checkpoint.runs += 1
         self._me = Run(checkpoint.query, checkpoint.runs)
-        self._replayed: int | None = None
         self._died_at: int | None = None
         self._passed: dict[str, int] = dict.fromkeys(POINTS + CALLS, 0)
         self._stopping = threading.Event()
@@ -369,12 +368,7 @@ class Query:
     def _note_the_end(self) -> None:
         """Before the reader hears of it: from then on others may have what it held."""
         log = self._checkpoint
-        log.ends[self._me] = End(
-            at=self._died_at or now(),
-            drained=self._drained,
-            replayed=self._replayed,
-            logged=len(log.offsets),
-        )
+        log.ends[self._me] = End(at=self._died_at or now(), drained=self._drained)
 
     def _note_what_was_told(self) -> None:
         log = self._checkpoint
@@ -393,7 +387,6 @@ class Query:
         if self._ends:
             self._call(AIM)
         if len(log.offsets) > log.committed:
-            self._replayed = log.committed
             self._batch(log.offsets[log.committed])
         while True:
             self._reach("before latestOffset")
