@@ -97,7 +97,7 @@ def refuse_deleted_topics(
 
 def refuse_deleted_since(
     checkpoint: SourceOffset, there: Collection[str], logs: LogOffsets, options: StreamOptions
-) -> None:
+) -> frozenset[str]:
     """A topic may be deleted while no query runs; a pattern then matches one less.
 
     Args:
@@ -106,14 +106,18 @@ def refuse_deleted_since(
         logs: Who knows the others.
         options: ``failOnDataLoss``, and what ``subscribe`` names.
 
+    Returns:
+        Those that were, where ``failOnDataLoss`` is false.
+
     Raises:
         DataLossError: One is gone, and ``failOnDataLoss`` is true.
         KafkaException: No broker answers.
     """
-    known = {of.topic for of in checkpoint.ranges} | (checkpoint.topics.keys() & {*options.topics})
+    known = checkpoint.read_topics | (checkpoint.topics.keys() & {*options.topics})
     lacking = {topic for topic in known - {*there} if options.asks_for(topic)}
     deleted = deleted_among(lacking, logs, options.retry_interval.total_seconds())
     _refuse_deleted(deleted, options)
+    return deleted
 
 
 def _refuse_deleted(topics: Collection[str], options: StreamOptions) -> None:

@@ -52,6 +52,7 @@ class Hold:
         committed: What the group knows. It is ahead of the position while a horizon is replayed.
         after: The claim of the checkpoint's process before, if nobody else has held it since.
         unread: No batch has read it, here or elsewhere in the group.
+        untouched: Nobody else had claimed it when it came, since we knew how far we are.
         shortened: Where the log ended when it had become shorter than what was read or committed;
             what is committed goes back to there. None: it has not.
     """
@@ -60,6 +61,7 @@ class Hold:
     committed: Committed
     after: str | None = None
     unread: bool = False
+    untouched: bool = False
     shortened: int | None = None
 
     @property
@@ -81,9 +83,9 @@ class Holdings:
     Args:
         run: The claim of this process: new, nobody's yet. Others that it makes begin with it.
         inherited: The claim in the checkpoint's last offset; None: there is none. What is
-            committed under it is left so until `renew`: a batch that is replayed and becomes
-            durable must be known by it. Nothing else is put under it: what the replay did not
-            read would pass for read.
+            committed under it is left so until a replay is over, and else until `renew`: a batch
+            that is replayed and becomes durable must be known by it. Nothing else is put under it:
+            what the replay did not read would pass for read.
 
     Attributes:
         run: The claim under which is committed now.
@@ -95,10 +97,11 @@ class Holdings:
         self._claims = 1
         self._before = inherited
         self._inherited = inherited
+        self._replays = False
         self._held: dict[TopicPartition, Hold] = {}
         self._leaving: set[TopicPartition] = set()
         self._known: dict[TopicPartition, Known] = {}
-        self._ahead: set[TopicPartition] = set()  # of what the group may know of them
+        self._ahead: set[TopicPartition] = set()  # or behind: the group knows something else
         self._reading: dict[TopicPartition, Range] = {}
         self._orphans: dict[TopicPartition, Range] = {}
         self._ends_at: str | None = None
@@ -112,6 +115,7 @@ class Holdings:
             offset: The end of the last batch that was logged.
             durable: Whether that batch is; else it is about to be replayed.
         """
+        self._replays = not durable
         self._known |= offset.known
         for of, span in offset.ranges.items():
             position = span.stop if durable else span.start
@@ -135,6 +139,8 @@ class Holdings:
         if committed.after not in known.runs:
             return None
         # Not beyond our own position, which is behind what is committed while a horizon is read.
+        # Nor beyond what is committed: that process may have left the partition out of its replay,
+        # or seen a log that had become shorter.
         return min(known.position, committed.offset)
 
     def has_read_beyond(self, of: TopicPartition, committed: Committed) -> bool:
@@ -144,18 +150,19 @@ class Holdings:
 
     @property
     def ahead(self) -> frozenset[TopicPartition]:
-        """Not held, and the checkpoint may have read beyond what is committed."""
+        """Not held, and the checkpoint may be elsewhere than the group: mostly ahead."""
         return frozenset(self._ahead - self._held.keys())
 
     def hear(self, committed: Mapping[TopicPartition, Committed]) -> None:
-        """Of what is not held: others have claimed it, or the group knows as much as we do.
+        """Of what is not held: others have claimed it, or the group knows just what we do.
 
         The ends of batches need not say it any more, which a group of many partitions would notice.
+        Where the group is ahead they must: of a log that has become shorter, or a horizon.
         """
         for of in self.ahead & committed.keys():
             its, known = committed[of], self._known[of]
             if its.offset is not None and (
-                known.position <= its.offset or not known.counts(its.run, its.after)
+                known.position == its.offset or not known.counts(its.run, its.after)
             ):
                 self._ahead.discard(of)
 
@@ -192,17 +199,15 @@ class Holdings:
         had it, must not count again, and a batch that still reads it from then must not either.
         """
         known = self._known.get(of)
-        if (
-            known is not None
-            and self.run in known.runs
-            and not known.counts(committed.run, committed.after)
-        ):
+        untouched = known is not None and known.counts(committed.run, committed.after)
+        if known is not None and self.run in known.runs and not untouched:
             self._claim_anew()
         self._held[of] = Hold(
             position=position,
             committed=committed,
             after=self._after(known, committed),
             unread=not committed.has_been_read and known is None,
+            untouched=untouched,
         )
         self._leaving.discard(of)
         self._ahead.discard(of)
@@ -235,14 +240,14 @@ class Holdings:
                 self._orphans[of] = self._reading.pop(of)
             if hold is not None:
                 self._known[of] = self._word_on(of, hold)
-                if hold.committed.offset is None or hold.committed.offset < hold.position:
+                if hold.committed.offset != hold.position:
                     self._ahead.add(of)
 
     def _word_on(self, of: TopicPartition, hold: Hold) -> Known:
         """What is known of a partition that is held, should it go.
 
         By the claim that is committed, if it is ours, by the one that we meant to make, of which we
-        may only not have heard, and by those that the checkpoint knew before, if it still counts.
+        may only not have heard, and by the one by which what the checkpoint knew before counts.
         Not by another's: that one may go on with it for long before it comes back, and our
         position would pass for theirs.
         """
@@ -250,8 +255,8 @@ class Holdings:
         runs = {self.run}
         if claim is not None and (claim == self._before or self._is_of_this_process(claim)):
             runs.add(claim)
-        if known is not None and known.counts(claim, hold.committed.after):
-            runs |= known.runs
+        if known is not None:
+            runs |= known.runs & {claim, hold.committed.after}
         return Known(hold.position, frozenset(runs))
 
     # --- records are lost ------------------------------------------------------------------
@@ -269,6 +274,7 @@ class Holdings:
         """
         hold = self._held[of]
         hold.position, hold.shortened = min(hold.position, end), end
+        self._inherited = None  # else the older claim would do, and stay
         self._claim_anew()
 
     def start_over(self, topics: Collection[str]) -> None:
@@ -284,6 +290,7 @@ class Holdings:
                 hold.unread = True
         self._known = {of: known for of, known in self._known.items() if of.topic not in topics}
         self._ahead &= self._known.keys()
+        self._inherited = None
         self._claim_anew()
 
     def _claim_anew(self) -> None:
@@ -328,7 +335,7 @@ class Holdings:
         self._known[of] = known._replace(position=span.stop)
         if hold is None:
             self._ahead.add(of)
-        elif hold.position == span.start and hold.committed.run in known.runs:
+        elif hold.position == span.start and hold.untouched:
             self._read_to(hold, span.stop)
 
     @staticmethod
@@ -337,6 +344,7 @@ class Holdings:
 
     def forget(self) -> None:
         """The batch under way was never run."""
+        self._replays = False
         self._reading = {}
         self._orphans = {}
         self._ends_at = None
@@ -347,11 +355,14 @@ class Holdings:
         """What is to be committed: positions beyond what the group knows, under our claim.
 
         Also what is claimed by someone else, or by nobody: at what is committed, if that is
-        ahead of the position. It goes back only with a log that has become shorter.
+        ahead of the position. It goes back only with a log that has become shorter. While a replay
+        is due, what is under the claim that it is known by stays so, unless it is to leave.
         """
         found = {}
         for of, hold in self._held.items():
             known = hold.committed
+            if self._is_for_the_replay(known) and of not in self._leaving:
+                continue
             if (
                 known.offset is None
                 or hold.due > known.offset
@@ -361,6 +372,9 @@ class Holdings:
             elif not self._is_ours(known):
                 found[of] = known.offset
         return found
+
+    def _is_for_the_replay(self, committed: Committed) -> bool:
+        return self._replays and committed.run is not None and committed.run == self._inherited
 
     def claim(self, of: TopicPartition) -> Claim:
         """What is to be committed beside the offset of a partition that is held."""
@@ -392,5 +406,6 @@ class Holdings:
         Returns:
             Whether that may take a commit (`news`).
         """
+        self._replays = False
         inherited, self._inherited = self._inherited, None
         return inherited is not None

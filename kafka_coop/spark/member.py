@@ -45,6 +45,9 @@ _HEARING = 0.1
 _OFFSETS_TIMEOUT = 10.0
 """Seconds for one question for committed offsets; it is asked again."""
 
+_MINOR_TIMEOUT = 1.0
+"""Seconds, where the answer saves a few bytes, and polls wait for it."""
+
 _CLOSE_TIMEOUT = 15.0
 
 _QUIET_FETCHER = {
@@ -99,6 +102,7 @@ class Member:
         self._coming: set[TopicPartition] = set()
         self._untold: list[TopicPartition] = []  # of which nobody told where they begin, last last
         self._sent: dict[TopicPartition, tuple[int, str]] = {}
+        self._heard = 0
         self._assigned = False
         self._closing = False
         self._for_good = False
@@ -219,7 +223,7 @@ class Member:
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Committed]:
         """What the group has committed; partitions of which that can't be had are left out."""
-        asked = [confluent_kafka.TopicPartition(*of) for of in partitions]
+        asked = _natively(partitions)
         if not asked:
             return {}
         try:
@@ -228,11 +232,7 @@ class Member:
             self._last_error = str(error)
             return {}
         self._note_errors(answered)
-        return {
-            TopicPartition(one.topic, one.partition): _as_committed(one)
-            for one in answered
-            if one.error is None
-        }
+        return _told(answered)
 
     @property
     def member_id(self) -> str:
@@ -299,10 +299,8 @@ class Member:
     def _subscribe(self) -> None:
         options = self._options
         if options.partitions:
-            self._consumer.assign(
-                [confluent_kafka.TopicPartition(*of) for of in options.partitions]
-            )
-            self._consumer.pause([confluent_kafka.TopicPartition(*of) for of in options.partitions])
+            self._consumer.assign(_natively(options.partitions))
+            self._consumer.pause(_natively(options.partitions))
             self._coming = set(options.partitions)
             self._assigned = True
             return
@@ -332,17 +330,14 @@ class Member:
 
     def _take_in(self) -> None:
         """What came is held from here on: where to begin is found, and claimed."""
-        with self.changed:
-            ahead = {of for of in self.holdings.ahead if self._options.asks_for(of.topic)}
-        told = self.committed({*self._coming, *ahead})
-        committed = {of: its for of, its in told.items() if of in self._coming}
+        committed = self.committed(self._coming)
         # First what needs nobody's answer: a log of which nobody tells may take its time.
         with self.changed:
-            self.holdings.hear(told)
             word = {of: self.holdings.position_from(of, c) for of, c in committed.items()}
             known = {of: at for of, at in word.items() if at is not None}
             self._hold(known, committed)  # before the word can be taken back (a topic made anew)
         self._claim(known)
+        self._hear_of_others()
         unknown = {of: its for of, its in committed.items() if of not in known}
         if not unknown:
             return
@@ -356,6 +351,20 @@ class Member:
             self.moved |= self.taken_over
             self._hold(found, committed)
         self._claim(found)
+
+    def _hear_of_others(self) -> None:
+        """Once in a rebalance: of partitions that others have. What can't be had matters little."""
+        if self._heard == self.rebalances:
+            return
+        self._heard = self.rebalances
+        with self.changed:
+            asked = {of for of in self.holdings.ahead if self._options.asks_for(of.topic)}
+        if not asked:
+            return
+        with contextlib.suppress(KafkaException, RuntimeError):
+            answered = self._consumer.committed(_natively(asked), _MINOR_TIMEOUT)
+            with self.changed:
+                self.holdings.hear(_told(answered))
 
     def _asked_next(
         self, unknown: Mapping[TopicPartition, Committed]
@@ -396,7 +405,7 @@ class Member:
 
     def assigned(self, partitions: set[TopicPartition]) -> None:
         """on_assign."""
-        self._consumer.pause([confluent_kafka.TopicPartition(*of) for of in partitions])
+        self._consumer.pause(_natively(partitions))
         with self.changed:
             self.rebalances += 1
             self._assigned = True
@@ -503,6 +512,18 @@ class _Listener(RebalanceListener):
 
 def _plain(partitions: Iterable[Any]) -> set[TopicPartition]:
     return {TopicPartition(one.topic, one.partition) for one in partitions}
+
+
+def _natively(partitions: Iterable[TopicPartition]) -> list[confluent_kafka.TopicPartition]:
+    return [confluent_kafka.TopicPartition(*of) for of in partitions]
+
+
+def _told(answered: Iterable[Any]) -> dict[TopicPartition, Committed]:
+    return {
+        TopicPartition(one.topic, one.partition): _as_committed(one)
+        for one in answered
+        if one.error is None
+    }
 
 
 def _as_committed(answered: Any) -> Committed:

@@ -46,11 +46,12 @@ class TakenOver(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What a checkpoint knows of a partition that no batch reads under the last claim.
+    """How far a checkpoint is in a partition.
 
     Attributes:
         position: All before it is durable.
-        runs: It counts as long as one of these is the claim that is committed, or the one before.
+        runs: It counts as long as one of these is the claim that is committed, or the one that
+            that claim follows (`Claim.after`).
     """
 
     position: int
@@ -91,8 +92,13 @@ class SourceOffset:
 
     @property
     def known_topics(self) -> frozenset[str]:
-        """Those that there were when the checkpoint was begun, or of which something is held."""
-        return frozenset(self.topics) | {of.topic for of in self.ranges}
+        """Those that there were when the checkpoint was begun, and `read_topics`."""
+        return frozenset(self.topics) | self.read_topics
+
+    @property
+    def read_topics(self) -> frozenset[str]:
+        """Those of which something is held, or was."""
+        return frozenset(of.topic for of in (*self.ranges, *self.known))
 
     def to_json(self) -> dict[str, Any]:
         """As Spark keeps it. The same offset gives the same text: keys are sorted."""
@@ -119,11 +125,14 @@ def taken_of(given: Mapping[str, Any]) -> TakenOver:
 
 def without(offset: SourceOffset, topics: Collection[str]) -> SourceOffset:
     """The same offset as if it had known nothing of these topics."""
-    if not topics:
-        return offset
+    left = {topic: count for topic, count in offset.topics.items() if topic not in topics}
+    return replace(without_positions(offset, topics), topics=left)
+
+
+def without_positions(offset: SourceOffset, topics: Collection[str]) -> SourceOffset:
+    """The same offset as if it had read nothing of these topics. That they were there it knows."""
     return replace(
         offset,
-        topics={topic: count for topic, count in offset.topics.items() if topic not in topics},
         ranges={of: span for of, span in offset.ranges.items() if of.topic not in topics},
         known={of: known for of, known in offset.known.items() if of.topic not in topics},
     )

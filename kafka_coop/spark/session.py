@@ -26,7 +26,14 @@ from kafka_coop.spark.holdings import Holdings
 from kafka_coop.spark.identities import Identities
 from kafka_coop.spark.member import Member
 from kafka_coop.spark.neighbours import Neighbours
-from kafka_coop.spark.offsets import SourceOffset, TakenOver, parse_offset, taken_of, without
+from kafka_coop.spark.offsets import (
+    SourceOffset,
+    TakenOver,
+    parse_offset,
+    taken_of,
+    without,
+    without_positions,
+)
 from kafka_coop.spark.options import StreamOptions, canonical
 from kafka_coop.spark.planning import CALM_PAUSE, Planner
 from kafka_coop.spark.reading import RangeTask, tasks_of
@@ -236,7 +243,8 @@ class Session:
         if checkpoint is not None:
             refuse_another_cluster(checkpoint, self._logs.cluster)
             with answering(options):
-                refuse_deleted_since(checkpoint, counts, self._logs, options)
+                deleted = refuse_deleted_since(checkpoint, counts, self._logs, options)
+            checkpoint = without_positions(checkpoint, deleted)
         self._aim_at_late_ones(counts)
         return checkpoint, counts
 

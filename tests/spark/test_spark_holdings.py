@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -296,6 +297,82 @@ def test_who_never_claimed_it_gives_it_back_as_it_was(
     assert ours.holdings is not None
     assert ours.holdings.held[ONE].position == 2
     assert group.committed.offset == 2
+
+
+def test_a_replay_is_known_although_its_run_dies_right_after_it() -> None:
+    """The batch before was durable, too, and the group has not heard of either."""
+    group = Group(end=4)
+    query = Query("a", group)
+    query.start()
+    query.own()
+    query.plan()
+    query.finish()
+    query.settle(commits=False)
+    query.plan()
+    query.die()
+    query.start()
+    query.own()
+    query.replay()
+    assert query.batch == Range(2, 4)
+    query.finish()
+    query.die()
+    query.start()
+    query.own()
+    assert query.holdings is not None
+    assert query.holdings.held[ONE].position == 4
+    assert group.committed.offset == 4
+
+
+def test_what_leaves_while_a_replay_is_due_is_committed_as_far_as_it_is_known() -> None:
+    holdings = Holdings("second", "first")
+    logged = SourceOffset(group="g", id="id", run="first", topics={}, ranges={ONE: Range(3, 9)})
+    holdings.remember(logged, durable=False)
+    holdings.hold(ONE, 3, Committed(offset=0, run="first"))
+    assert holdings.news() == {}
+    assert holdings.ready() == {ONE: 3}
+    holdings.leave([ONE])
+    assert holdings.news() == {ONE: 3}
+
+
+@pytest.mark.parametrize("loses", [False, True], ids=["held and not claimed", "lost"])
+def test_a_log_that_became_shorter_is_remembered_until_the_group_knows(loses: bool) -> None:
+    """Else the next run would begin where the group is, and skip what was written up to there."""
+    first, before = held_at(9, committed=9), Committed(offset=9, run="run")
+    first.shorten(ONE, 4)
+    if loses:
+        first.drop([ONE])
+    second = Holdings("second", "run")
+    second.remember(
+        SourceOffset(group="g", id="id", run=first.run, known=first.known_besides()), durable=True
+    )
+    second.hear({ONE: before})  # it is with another, which never claims it
+    third = Holdings("third", "second")
+    third.remember(
+        SourceOffset(group="g", id="id", run="second", known=second.known_besides()), durable=True
+    )
+    assert third.position_from(ONE, before) == 4
+
+
+def test_a_log_that_became_shorter_is_claimed_anew_before_anything_is_planned() -> None:
+    logged = SourceOffset(group="g", id="id", run="first", topics={}, ranges={ONE: Range(1, 2)})
+    second = Holdings("second", "first")
+    second.remember(logged, durable=True)
+    second.hold(ONE, 2, Committed(offset=1, run="first"))
+    second.shorten(ONE, 1)
+    assert second.news() == {ONE: 1}
+
+
+def test_what_was_lost_in_mid_batch_counts_whatever_it_is_claimed_under() -> None:
+    """Another partition came back from others, and all is claimed anew."""
+    holdings = held_at(0, committed=0)
+    holdings.begin({}, {ONE: Range(0, 10)})
+    holdings.drop([ONE])
+    holdings.start_over({"another"})
+    holdings.hold(ONE, 0, Committed(offset=0, run="run"))
+    holdings.committed(ONE, 0, holdings.claim(ONE))
+    assert holdings.run != "run"
+    holdings.finish()
+    assert holdings.held[ONE].position == 10
 
 
 def test_the_end_of_a_batch_tells_what_the_group_does_not_know() -> None:

@@ -291,6 +291,35 @@ def test_nor_is_what_another_gives_back_that_never_claimed_it(box: Box) -> None:
     assert third._member.moved == frozenset()
 
 
+@pytest.mark.parametrize("whole", [True, False], ids=["no answer", "refused"])
+def test_what_cant_be_had_of_partitions_that_others_have_matters_little(
+    box: Box, monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    """The right to a topic that the checkpoint has read, say, and that is not to be read now."""
+    end = end_of_who_died(box)
+    end = {**end, "tps": {**end["tps"], f"{box.topic}:7": [0, 3]}}
+    committed, asked = CoopConsumer.committed, list[int]()
+    error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+
+    def refused(consumer: CoopConsumer, partitions: list[Any], timeout: float) -> list[Any]:
+        wanted = [of.partition for of in partitions]
+        if 7 not in wanted:
+            return committed(consumer, partitions, timeout)
+        asked.extend(wanted)
+        if whole:
+            raise KafkaException(error)
+        return [SimpleNamespace(topic=box.topic, partition=7, offset=-1001, error=error)]
+
+    monkeypatch.setattr(CoopConsumer, "committed", refused)
+    box.produce(1)
+    session = box.session()
+    after = batch(session, end)
+    assert ranges(after) == {0: Range(5, 6), 1: Range(5, 6)}
+    assert session.latest(after, limited=True) == after
+    assert asked == [7], "once, and by itself"
+    assert after["known"] == {f"{box.topic}:7": [3, end["run"]]}
+
+
 def test_a_run_that_planned_no_batch_has_moved_nothing(box: Box) -> None:
     """It committed, under a claim of its own, what the run before it had not."""
     end = end_of_who_died(box)
