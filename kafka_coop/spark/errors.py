@@ -61,6 +61,11 @@ def no_answer(servers: str, why: str) -> str:
     )
 
 
+def name_of(of: TopicPartition) -> str:
+    """As options and checkpoints name it."""
+    return f"{of.topic}:{of.partition}"
+
+
 def names_of(partitions: Iterable[TopicPartition]) -> str:
     """The first five, as options name them."""
-    return ", ".join(f"{of.topic}:{of.partition}" for of in sorted(partitions)[:5])
+    return ", ".join(map(name_of, sorted(partitions)[:5]))

@@ -151,7 +151,7 @@ class Holdings:
     @property
     def ahead(self) -> frozenset[TopicPartition]:
         """Not held, and the checkpoint may be elsewhere than the group: mostly ahead."""
-        return frozenset(self._ahead - self._held.keys())
+        return frozenset(self._ahead)
 
     def hear(self, committed: Mapping[TopicPartition, Committed]) -> None:
         """Of what is not held: others have claimed it, or the group knows just what we do.
@@ -162,7 +162,7 @@ class Holdings:
         for of in self.ahead & committed.keys():
             its, known = committed[of], self._known[of]
             if its.offset is not None and (
-                known.position == its.offset or not known.counts(its.run, its.after)
+                known.position == its.offset or known.counted_by(its.run, its.after) is None
             ):
                 self._ahead.discard(of)
 
@@ -199,25 +199,20 @@ class Holdings:
         had it, must not count again, and a batch that still reads it from then must not either.
         """
         known = self._known.get(of)
-        untouched = known is not None and known.counts(committed.run, committed.after)
-        if known is not None and self.run in known.runs and not untouched:
+        by = None if known is None else known.counted_by(committed.run, committed.after)
+        if known is not None and self.run in known.runs and by is None:
             self._claim_anew()
+        # What shows the checkpoint's next process that nobody else has held it since the last.
+        after = committed.after if self._is_of_this_process(committed.run) else by
         self._held[of] = Hold(
             position=position,
             committed=committed,
-            after=self._after(known, committed),
+            after=after,
             unread=not committed.has_been_read and known is None,
-            untouched=untouched,
+            untouched=by is not None,
         )
         self._leaving.discard(of)
         self._ahead.discard(of)
-
-    def _after(self, known: Known | None, committed: Committed) -> str | None:
-        """What shows the checkpoint's next process that nobody else has held it since the last."""
-        if committed.run is not None and self._is_of_this_process(committed.run):
-            return committed.after
-        runs = frozenset[str]() if known is None else known.runs
-        return next((run for run in (committed.run, committed.after) if run in runs), None)
 
     def leave(self, partitions: Iterable[TopicPartition]) -> None:
         """These are to go as soon as nothing reads them."""
@@ -394,8 +389,8 @@ class Holdings:
             if of not in self._leaving and self._is_ours(hold.committed)
         }
 
-    def _is_of_this_process(self, claim: str) -> bool:
-        return claim.partition(".")[0] == self._first_run
+    def _is_of_this_process(self, claim: str | None) -> bool:
+        return claim is not None and claim.partition(".")[0] == self._first_run
 
     def _is_ours(self, committed: Committed) -> bool:
         return committed.run is not None and committed.run in (self.run, self._inherited)

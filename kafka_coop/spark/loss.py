@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from kafka_coop.spark.errors import DataLossError
+from kafka_coop.spark.errors import DataLossError, name_of
 from kafka_coop.spark.offsets import Range
 from kafka_coop.spark.options import StreamOptions
 from kafka_coop.types import TopicPartition
@@ -29,7 +29,7 @@ def position_within(of: TopicPartition, position: int, log: Range, options: Stre
     """
     if log.start <= position <= log.stop:
         return position
-    name, option = f"{of.topic}:{of.partition}", options.starting.option
+    name, option = name_of(of), options.starting.option
     if position > log.stop:
         nearest, word = log.stop, "end"
         what = (

@@ -20,6 +20,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from kafka_coop.consumer import CoopConsumer
 from kafka_coop.fetching.log_offsets import LogsNotToldError
+from kafka_coop.fetching.native import native_partitions
 from kafka_coop.fetching.ranges import NoProgressError
 from kafka_coop.hopeless import HOPELESS
 from kafka_coop.kafka_errors import CommitException
@@ -223,7 +224,7 @@ class Member:
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Committed]:
         """What the group has committed; partitions of which that can't be had are left out."""
-        asked = _natively(partitions)
+        asked = native_partitions(partitions)
         if not asked:
             return {}
         try:
@@ -299,8 +300,8 @@ class Member:
     def _subscribe(self) -> None:
         options = self._options
         if options.partitions:
-            self._consumer.assign(_natively(options.partitions))
-            self._consumer.pause(_natively(options.partitions))
+            self._consumer.assign(native_partitions(options.partitions))
+            self._consumer.pause(native_partitions(options.partitions))
             self._coming = set(options.partitions)
             self._assigned = True
             return
@@ -362,7 +363,7 @@ class Member:
         if not asked:
             return
         with contextlib.suppress(KafkaException, RuntimeError):
-            answered = self._consumer.committed(_natively(asked), _MINOR_TIMEOUT)
+            answered = self._consumer.committed(native_partitions(asked), _MINOR_TIMEOUT)
             with self.changed:
                 self.holdings.hear(_told(answered))
 
@@ -405,7 +406,7 @@ class Member:
 
     def assigned(self, partitions: set[TopicPartition]) -> None:
         """on_assign."""
-        self._consumer.pause(_natively(partitions))
+        self._consumer.pause(native_partitions(partitions))
         with self.changed:
             self.rebalances += 1
             self._assigned = True
@@ -512,10 +513,6 @@ class _Listener(RebalanceListener):
 
 def _plain(partitions: Iterable[Any]) -> set[TopicPartition]:
     return {TopicPartition(one.topic, one.partition) for one in partitions}
-
-
-def _natively(partitions: Iterable[TopicPartition]) -> list[confluent_kafka.TopicPartition]:
-    return [confluent_kafka.TopicPartition(*of) for of in partitions]
 
 
 def _told(answered: Iterable[Any]) -> dict[TopicPartition, Committed]:

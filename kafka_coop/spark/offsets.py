@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from kafka_coop.json_objects import json_object
-from kafka_coop.spark.errors import CheckpointError
+from kafka_coop.spark.errors import CheckpointError, name_of
 from kafka_coop.types import TopicPartition
 
 _VERSION = 1
@@ -57,9 +57,14 @@ class Known(NamedTuple):
     position: int
     runs: frozenset[str]
 
-    def counts(self, run: str | None, after: str | None) -> bool:
-        """Whether nobody else has held the partition since, by what is committed for it."""
-        return run in self.runs or after in self.runs
+    def counted_by(self, run: str | None, after: str | None) -> str | None:
+        """Which of them is committed, if nobody else has held the partition since.
+
+        Args:
+            run: The claim that is committed for it.
+            after: The one that it follows.
+        """
+        return next((one for one in (run, after) if one in self.runs), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +108,7 @@ class SourceOffset:
     def to_json(self) -> dict[str, Any]:
         """As Spark keeps it. The same offset gives the same text: keys are sorted."""
         taken = [how for how, is_so in self.taken._asdict().items() if is_so]
-        known = {_key(of): [at, *sorted(runs)] for of, (at, runs) in sorted(self.known.items())}
+        known = {name_of(of): [at, *sorted(runs)] for of, (at, runs) in sorted(self.known.items())}
         return {
             "v": _VERSION,
             "group": self.group,
@@ -112,7 +117,7 @@ class SourceOffset:
             "run": self.run,
             "topics": dict(sorted(self.topics.items())),
             "ids": dict(sorted(self.ids.items())),
-            "tps": {_key(of): list(span) for of, span in sorted(self.ranges.items())},
+            "tps": {name_of(of): list(span) for of, span in sorted(self.ranges.items())},
             **({"known": known} if known else {}),
             **({"taken": taken} if taken else {}),
         }
@@ -125,6 +130,8 @@ def taken_of(given: Mapping[str, Any]) -> TakenOver:
 
 def without(offset: SourceOffset, topics: Collection[str]) -> SourceOffset:
     """The same offset as if it had known nothing of these topics."""
+    if not topics:
+        return offset
     left = {topic: count for topic, count in offset.topics.items() if topic not in topics}
     return replace(without_positions(offset, topics), topics=left)
 
@@ -186,10 +193,6 @@ def parse_offset(given: Any, *, group: str) -> SourceOffset | None:
             f"the checkpoint's offset can't be read ({error!r}): {json.dumps(given)[:200]}. "
             "Set checkpointLocation to a new folder"
         ) from None
-
-
-def _key(of: TopicPartition) -> str:
-    return f"{of.topic}:{of.partition}"
 
 
 def _partition(key: str) -> TopicPartition:

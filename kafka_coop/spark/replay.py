@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kafka_coop.fetching.log_offsets import LogOffsets
-from kafka_coop.spark.errors import MembershipError, OptionError, names_of
+from kafka_coop.spark.errors import MembershipError, OptionError, name_of, names_of
 from kafka_coop.spark.extents import Extents
 from kafka_coop.spark.holdings import Committed, Holdings
 from kafka_coop.spark.loss import position_within
@@ -117,7 +117,7 @@ def _begin(
     if skipped := sorted(wanted.keys() - unmoved):
         _LOG.warning(
             "the replayed batch leaves out %s: other members have taken them over",
-            ", ".join(f"{of.topic}:{of.partition}" for of in skipped),
+            ", ".join(map(name_of, skipped)),
         )
     holdings.begin(end, ranges)
     return ranges

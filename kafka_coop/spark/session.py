@@ -14,7 +14,7 @@ from typing import Any
 
 from kafka_coop.spark.available_now import wait_for_group
 from kafka_coop.spark.beginnings import Beginnings
-from kafka_coop.spark.errors import MembershipError
+from kafka_coop.spark.errors import MembershipError, name_of
 from kafka_coop.spark.extents import Extents
 from kafka_coop.spark.gone import (
     refuse_another_cluster,
@@ -191,7 +191,7 @@ class Session:
                 for topic in known | {of.topic for of in held}
                 if self._options.asks_for(topic)
             ),
-            "tps": {f"{of.topic}:{of.partition}": self._extents.ends.get(of) for of in held},
+            "tps": {name_of(of): self._extents.ends.get(of) for of in held},
             "leaving": leaving,
             "rebalances": member.rebalances,
             "lost": len(member.lost_ones),

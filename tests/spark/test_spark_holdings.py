@@ -117,6 +117,12 @@ class Query:
         if self.group.owner is self:
             self.group.owner = None
 
+    def come_again(self) -> None:
+        """It dies, and its next run is given the partition."""
+        self.die()
+        self.start()
+        self.own()
+
     def take_over(self) -> None:
         """The other hands over, if no batch of its reads the partition."""
         other = self.group.owner
@@ -291,9 +297,7 @@ def test_who_never_claimed_it_gives_it_back_as_it_was(
     ours.own(claims=False)
     ours.plan_without_it()  # held, and its claim was refused
     ours.finish()
-    ours.die()
-    ours.start()
-    ours.own()
+    ours.come_again()
     assert ours.holdings is not None
     assert ours.holdings.held[ONE].position == 2
     assert group.committed.offset == 2
@@ -309,15 +313,11 @@ def test_a_replay_is_known_although_its_run_dies_right_after_it() -> None:
     query.finish()
     query.settle(commits=False)
     query.plan()
-    query.die()
-    query.start()
-    query.own()
+    query.come_again()
     query.replay()
     assert query.batch == Range(2, 4)
     query.finish()
-    query.die()
-    query.start()
-    query.own()
+    query.come_again()
     assert query.holdings is not None
     assert query.holdings.held[ONE].position == 4
     assert group.committed.offset == 4

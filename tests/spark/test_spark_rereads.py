@@ -58,10 +58,6 @@ class Story:
         )
         return self
 
-    def replay(self, query: int, start: int, stop: int, *, run: int) -> Story:
-        """A batch of the run before, which died before its sink had it."""
-        return self.plan(query, start, stop, run=run)
-
     def end(self, query: int, *, run: int = 1, drained: bool = False) -> Story:
         self.at += 10
         self.ends[Run(query, run)] = End(at=self.at, drained=drained)
@@ -114,7 +110,7 @@ def half_read_by_a() -> Story:
 def replayed_after_another() -> Story:
     """Its first run has read nothing; the second one has claimed the partition back from B."""
     story = Story().commit(A, 0).end(A).commit(B, 0).end(B, drained=True)
-    return story.commit(A, 0, run=2).replay(A, 0, 5, run=2)
+    return story.commit(A, 0, run=2).plan(A, 0, 5, run=2)
 
 
 ORDERLY = {
@@ -125,7 +121,7 @@ ORDERLY = {
     .end(A)
     .commit(A, 5, run=2)
     .plan(A, 5, 10, run=2),
-    "replayed": Story().commit(A, 0).end(A).replay(A, 0, 5, run=2).plan(A, 5, 10, run=2),
+    "replayed": Story().commit(A, 0).end(A).plan(A, 0, 5, run=2).plan(A, 5, 10, run=2),
 }
 
 IRREDUCIBLE = {
