@@ -40,55 +40,28 @@ follow (`benchmarks.rebalance_goals`). The exit status is 1 where one was missed
 from __future__ import annotations
 
 import argparse
-import contextlib
-import functools
-import operator
-import signal
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from confluent_kafka import Producer
-
 from benchmarks.broker import broker
-from benchmarks.rebalance_cost import Cost, History, report
+from benchmarks.group import HEARTBEAT, MEMBERS, PARTITIONS, TO_BEAT, Group, Load
+from benchmarks.rebalance_cost import Cost, report
 from benchmarks.rebalance_goals import verdict
-from benchmarks.settled import MemberLog, settled
 from kafka_coop.testing.ending import end_in_order_at_sigterm
-from kafka_coop.testing.java import client_program
 from kafka_coop.testing.local import DEFAULT_VERSION
 
-PARTITIONS = 48
-RATE = 2_000
-MEMBERS = 4
-CREWS = {
-    "mixed": ("kafka_coop", "java", "cooperative-sticky", "kafka_coop"),
-    "theirs": ("java", "java", "cooperative-sticky", "cooperative-sticky"),
-}
-"""Whose client each member is, of groups that are not all of one. A fifth is the first's again."""
-VARIANTS = {"drain": "drain", "watchdog": "coop.watchdog=true"}
-"""What our members are started with, by what is added to a client's name."""
-OF_ALL = {"quick": "heartbeat.interval.ms=300"}
-"""The same, of all members."""
 CLIENTS = (
     "kafka_coop,kafka_coop+drain+watchdog,cooperative-sticky,java,theirs,mixed,mixed+drain+watchdog"
 )
 EVENTS = ("nothing", "join", "leave", "kill")
-HEARTBEAT = 3.0
 PHASES = {"in phase": 0.02, "spread": 0.6, "as left": None}
 """Seconds from one member's heartbeat to the next one's. Were it none at all, the first one's
 session would end, once it is killed, in the same millisecond as the others send a heartbeat, and
 which comes first, a difference of three seconds, would be a matter of chance."""
-TO_BEAT = ((0.0, 1.6), (4.55, 6.05))
-"""When a process is stopped that is to beat as soon as it goes on for good: from and to, seconds.
-Whose next heartbeat is due in the first half of an interval sends it at its end, the other later:
-so both are due in the second stop. One stop for more than a heartbeat's interval would do, but
-somebody who has just not sent one would be silent for more than a session of two."""
 NO_COMMIT = (6.35, 9.55)
 """A third stop, right behind a heartbeat: most auto-commits, too, are due in it."""
 PAUSE = 2 * HEARTBEAT
@@ -101,199 +74,6 @@ one comes between the last heartbeat and the kill would be a matter of chance. A
 every 5 s, one that was due in the third stop as soon as that is over: 0 to 1.8 s after the first
 heartbeat, and 5 s later, 10, 15. None of them is between 12 s and 15."""
 AFTER_KILL = 12.0
-PATIENCE = 120.0
-"""Seconds that a group may take to settle."""
-REST = HEARTBEAT
-"""Seconds that a settled group is left alone: all members have heard of the last round by then."""
-
-
-class Load(threading.Thread):
-    """Produces at a steady rate, round robin."""
-
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        super().__init__(daemon=True)
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
-        self._topic = topic
-        self._stop_now = threading.Event()
-
-    def run(self) -> None:
-        started, sent = time.monotonic(), 0
-        while not self._stop_now.wait(0.002):
-            due = int((time.monotonic() - started) * RATE)
-            with contextlib.suppress(BufferError):  # a busy machine: what is due is sent later
-                while sent < due:
-                    self._producer.produce(self._topic, b"x" * 100, partition=sent % PARTITIONS)
-                    sent += 1
-            self._producer.poll(0)
-
-    def stop(self) -> None:
-        self._stop_now.set()
-        self.join()
-        self._producer.flush(10)
-
-
-@functools.cache
-def _member(client: str) -> list[str]:
-    """What a member's command begins with."""
-    if client == "java":
-        return client_program(Path(__file__).with_name("RebalanceMember.java"))
-    return [sys.executable, "-m", "benchmarks.rebalance_member", client]
-
-
-class Group:
-    """The members of one run.
-
-    Args:
-        client: One of the clients that `benchmarks.rebalance_member` has, java, or a crew's name;
-            with variants, as above.
-        bootstrap, topic: What they read.
-        folder: For their logs.
-
-    Attributes:
-        processes: Of all members started, by their numbers.
-    """
-
-    def __init__(self, client: str, bootstrap: str, topic: str, folder: Path) -> None:
-        name, *variants = client.split("+")
-        self._crew = CREWS.get(name, (name,))
-        self._variants = [VARIANTS[variant] for variant in variants if variant in VARIANTS]
-        self._of_all = [OF_ALL[variant] for variant in variants if variant not in VARIANTS]
-        self._bootstrap = bootstrap
-        self._group = f"{client}-{time.time_ns()}"
-        self._topic = topic
-        self._folder = folder
-        self._waiting: set[int] = set()
-        self._staying: set[int] = set()
-        self._killed: dict[int, float] = {}
-        self.processes: list[subprocess.Popen[bytes]] = []
-
-    def start(self, *options: str, wait: bool = False, stay: bool = False) -> int:
-        """Starts a member; `benchmarks.rebalance_member` says what it does with these."""
-        number = len(self.processes)
-        client = self._crew[number % len(self._crew)]
-        arguments = [*_member(client), self._bootstrap, self._group]
-        arguments += [self._topic, str(self._log(number)), *options, *self._of_all]
-        if client == "kafka_coop":
-            arguments += self._variants
-        if wait:
-            arguments.append("wait")
-            self._waiting.add(number)
-        if stay:
-            arguments.append("stay")
-            self._staying.add(number)
-        self.processes.append(
-            subprocess.Popen(
-                arguments,
-                stdin=subprocess.PIPE if wait or stay else subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-        )
-        return number
-
-    def start_all(self, *options: Sequence[str]) -> None:
-        """Starts a member with each of these options; the first alone, so that it leads."""
-        for number, chosen in enumerate(options):
-            self.start(*chosen)
-            if not number:
-                self.settle(1, rest=0.0)
-
-    def go(self, number: int) -> None:
-        """Has a member begin that was started with ``wait``."""
-        stdin = self.processes[number].stdin
-        assert stdin is not None, "it was started with wait"
-        stdin.write(b"go\n")
-        stdin.flush()
-        if number not in self._staying:
-            stdin.close()
-        self._waiting.discard(number)
-
-    def terminate(self, number: int) -> None:
-        """Has a member close its consumer."""
-        self.processes[number].send_signal(signal.SIGTERM)
-
-    def kill(self, number: int) -> None:
-        self._killed[number] = time.time()
-        self.processes[number].kill()
-
-    def settle(self, members: int, *, waiting: int = 0, rest: float = REST) -> None:
-        """Waits until the first members share the topic, and those after them can be told to go.
-
-        Args:
-            members: How many are to own partitions, all of them evenly, and to deliver them.
-            waiting: How many more have been started with ``wait``.
-            rest: Seconds for which nothing must have changed: the first event's window begins then.
-
-        Raises:
-            RuntimeError: A member has ended, or they have not settled in time.
-        """
-        logs = {number: MemberLog(self._log(number)) for number in range(members + waiting)}
-        sharing = {number: logs[number] for number in range(members)}
-        now = since = time.monotonic()
-        until = now + PATIENCE
-        while True:
-            for log in logs.values():
-                log.read_on()
-            now = time.monotonic()
-            if not (settled(sharing, PARTITIONS) and all(log.ready for log in logs.values())):
-                since = now
-            elif now >= since + rest:
-                return
-            ended = [n for n in logs if self.processes[n].poll() is not None]
-            if ended or now > until:
-                said = "".join(f"\n  member {number} {log}" for number, log in logs.items())
-                why = f"members {ended} have ended" if ended else f"not within {PATIENCE:.0f} s"
-                raise RuntimeError(f"{self._group} has not settled, {why}:{said}")
-            time.sleep(0.1)
-
-    def _log(self, number: int) -> Path:
-        return self._folder / f"{self._group}-{number}.log"
-
-    def history(self) -> History:
-        """All that the members have logged, once they have ended."""
-        logs = {number: self._log(number) for number in range(len(self.processes))}
-        return History.read({n: log for n, log in logs.items() if log.exists()}, self._killed)
-
-    def beat(self, apart: float, stops: Sequence[tuple[float, float]] = TO_BEAT) -> float:
-        """Has the members beat in the order of their numbers, and each one's interval thereafter.
-
-        Args:
-            apart: Seconds from one member's heartbeat to the next one's.
-            stops: When each is stopped, from and to, seconds; it beats at the end of the last.
-
-        Returns:
-            When the first one beats, by `time.monotonic`. The last has by the time this returns.
-        """
-        begun = time.monotonic()
-        running = [
-            process
-            for number, process in enumerate(self.processes)
-            if process.poll() is None and number not in self._waiting
-        ]
-        signals = [
-            (begun + apart * place + at, process, sent)
-            for place, process in enumerate(running)
-            for stop in stops
-            for at, sent in zip(stop, (signal.SIGSTOP, signal.SIGCONT), strict=True)
-        ]
-        for at, process, sent in sorted(signals, key=operator.itemgetter(0)):
-            time.sleep(max(0.0, at - time.monotonic()))
-            process.send_signal(sent)
-        return begun + stops[-1][1]
-
-    def stop(self) -> None:
-        for process in self.processes:
-            # In this order: who ends with its input has no handler any more for a signal that comes
-            # then, and would die of it.
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-            if process.stdin is not None:
-                process.stdin.close()
-        for process in self.processes:
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
 
 
 def measure(
@@ -320,7 +100,7 @@ def measure(
     try:
         group.start_all(*[()] * MEMBERS)
         group.start(wait=True, stay=True)
-        group.settle(MEMBERS, waiting=1)
+        group.settle()
         for event in EVENTS:
             time.sleep(calm)
             wait_for_moment(
@@ -338,7 +118,7 @@ def measure(
                 group.kill(0)
                 time.sleep(AFTER_KILL)
             else:
-                group.settle(MEMBERS + (event == "join"), rest=PAUSE)
+                group.settle(rest=PAUSE)
             windows.append((began, time.time()))
     finally:
         group.stop()
@@ -360,9 +140,9 @@ def wait_for_moment(
 def warm_up(client: str, bootstrap: str, topic: str, folder: Path) -> None:
     group = Group(client, bootstrap, topic, folder)
     try:
-        for members in (1, 2):
+        for _ in range(2):
             group.start()
-            group.settle(members)
+            group.settle()
     finally:
         group.stop()
 

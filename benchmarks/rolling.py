@@ -31,16 +31,8 @@ from collections import defaultdict
 from pathlib import Path
 
 from benchmarks.broker import broker
-from benchmarks.rebalance import (
-    HEARTBEAT,
-    MEMBERS,
-    PARTITIONS,
-    PHASES,
-    Group,
-    Load,
-    add_phases,
-    wait_for_moment,
-)
+from benchmarks.group import HEARTBEAT, MEMBERS, PARTITIONS, Group, Load
+from benchmarks.rebalance import PHASES, add_phases, wait_for_moment
 from benchmarks.rebalance_cost import Cost, report
 from benchmarks.rebalance_goals import verdict
 from kafka_coop.testing.ending import end_in_order_at_sigterm
@@ -64,7 +56,7 @@ def measure(
         group.start_all(*(options(place) for place in range(MEMBERS)))
         for place in range(MEMBERS):
             group.start(*options(place), wait=True)
-        group.settle(MEMBERS, waiting=MEMBERS)
+        group.settle()
         for place in range(MEMBERS):
             wait_for_moment(group, apart, HEARTBEAT * (1 + (place + 0.5) / MEMBERS))
             began = time.time()

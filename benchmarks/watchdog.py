@@ -17,7 +17,8 @@ from collections import defaultdict
 from pathlib import Path
 
 from benchmarks.broker import broker
-from benchmarks.rebalance import AFTER_KILL, MEMBERS, PARTITIONS, PATIENCE, Group, Load
+from benchmarks.group import MEMBERS, PARTITIONS, PATIENCE, Group, Load
+from benchmarks.rebalance import AFTER_KILL
 from benchmarks.rebalance_cost import Cost, report
 from benchmarks.rebalance_goals import WATCHED, verdict
 from kafka_coop.testing.ending import end_in_order_at_sigterm
@@ -40,7 +41,7 @@ def measure(bootstrap: str, topic: str, folder: Path, *options: str) -> tuple[Co
     try:
         for _ in range(MEMBERS):
             group.start(_COMMITTED, *options)
-        group.settle(MEMBERS)
+        group.settle()
         memory = _at_rest([p.pid for p in group.processes]) if options else []
         start = time.time()
         group.kill(0)

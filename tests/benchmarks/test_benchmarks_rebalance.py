@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-import benchmarks.rebalance
-from benchmarks.rebalance import HEARTBEAT, PARTITIONS, Group, Load, add_phases
+import benchmarks.group
+from benchmarks.group import HEARTBEAT, PARTITIONS, Group, Load
+from benchmarks.rebalance import add_phases
 from benchmarks.settled import MemberLog, settled
 from kafka_coop.testing.cluster import KafkaCluster, wait_until
 
@@ -65,24 +66,25 @@ def test_what_is_no_settled_group(tmp_path: Path, first: list[str], second: list
 def test_a_group_that_does_not_settle_says_who_owns_what(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(benchmarks.rebalance, "PATIENCE", 0.0)
+    monkeypatch.setattr(benchmarks.group, "PATIENCE", 0.0)
     group = Group("kafka_coop", "nowhere:1", "t", tmp_path)
     for _ in range(2):
         group.processes.append(subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1))
+    group._reading, group._waiting = {0}, {1}
     try:
         (log,) = [group._log(0)]
         log.write_text("1 + 0,1,2,5\n1 r 0 1\n")
         with pytest.raises(
             RuntimeError, match="0 owns partitions 0-2, 5, silent: partitions 1-2, 5"
         ):
-            group.settle(1, waiting=1)
+            group.settle()
         with pytest.raises(RuntimeError, match="1 is not ready"):
-            group.settle(1, waiting=1)
+            group.settle()
     finally:
         for process in group.processes:
             process.communicate(b"\n")
     with pytest.raises(RuntimeError, match=r"members \[0, 1\] have ended"):
-        group.settle(1, waiting=1)
+        group.settle()
 
 
 class Process:
@@ -187,13 +189,13 @@ def test_members_of_three_clients_log_alike(kafka: KafkaCluster, tmp_path: Path)
     try:
         group.start_all([patient], [patient], [patient])
         group.start(patient, wait=True, stay=True)
-        group.settle(3, waiting=1)
+        group.settle()
         start = time.time()
         group.go(3)
-        group.settle(4, rest=1.0)
+        group.settle(rest=1.0)
         end = time.time()
         group.terminate(3)
-        group.settle(3)
+        group.settle()
         assert group.processes[3].poll() is None, "its consumer has left, and it stays"
     finally:
         group.stop()
