@@ -1,7 +1,8 @@
 """What the next rebalance would move: `kafka_coop.plan`, run on what a look showed.
 
 Nothing is guessed about strategies: everyone joins with the subscription that was seen, but for
-what is owned, which is taken from the assignments of now.
+what is owned, which is taken from the assignments of now; and under its id, for range and the like
+go by the ids' order, and a strategy of somebody's own may hash them.
 """
 
 from __future__ import annotations
@@ -63,8 +64,9 @@ def forecast(look: GroupLook, assignor: Assignor | None = None) -> Forecast:
         planned = plan(
             strategy,
             look.cluster,
-            {m.name: _subscription(m, strategy.name) for m in look.members},
-            instance_ids={m.name: m.instance_id for m in look.members},
+            {m.id: _subscription(m, strategy.name) for m in look.members},
+            instance_ids={m.id: m.instance_id for m in look.members},
+            names={m.id: m.name for m in look.members},
         )
     except AssignorFailedError as error:
         return Forecast(unknown=str(error))

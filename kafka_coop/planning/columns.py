@@ -48,8 +48,11 @@ class PlanColumns:
         intended: GroupAssignment,
         withheld: Partitions,
         earlier: Earlier | None,
+        *,
+        names: Mapping[str, str],
     ) -> None:
         self._members = members
+        self._names = names
         self.snapshot = Snapshot(
             cluster,
             {
@@ -81,8 +84,11 @@ class PlanColumns:
         return among
 
     def name(self, index: int) -> str | None:
-        """The member's id; None for `NOBODY`."""
-        return None if index == NOBODY else self.snapshot.members[index]
+        """The member's name, or id where it has none; None for `NOBODY`."""
+        if index == NOBODY:
+            return None
+        member = self.snapshot.members[index]
+        return self._names.get(member, member)
 
     def named(self, which: Flags) -> tuple[PartitionPlan, ...]:
         """The partitions at the positions where the flags are set."""

@@ -38,6 +38,7 @@ class GroupPlan:
         strategy: The strategy's name.
         cluster: What exists.
         members: Everyone, by id.
+        names: What members are called in all that is said of them, by id; others, by their ids.
         warnings: What the leader would tell its operator.
         rounds: How many rounds it takes: 2 where something has to be revoked first (KIP-429).
         eager: Whether everybody stops and revokes everything, whatever moves in the end.
@@ -51,6 +52,7 @@ class GroupPlan:
         members: Mapping[str, PlanMember],
         *,
         since: GroupPlan | None = None,
+        names: Mapping[str, str] | None = None,
     ) -> None:
         self._assignor = assignor
         self._make = strategy_maker(assignor)
@@ -59,6 +61,7 @@ class GroupPlan:
         self.eager = RebalanceProtocol.COOPERATIVE not in strategy.supported_protocols
         self.cluster = cluster
         self.members = members
+        self.names = names or {}
         outcome = lead(
             strategy,
             cluster,
@@ -78,6 +81,7 @@ class GroupPlan:
             outcome.intended,
             outcome.withheld - recalled,  # those are where they were, a round later
             Earlier(cluster=since.cluster, assignment=since.assignment) if since else None,
+            names=self.names,
         )
 
     # --- what it says ----------------------------------------------------------------------
@@ -137,7 +141,7 @@ class GroupPlan:
         waits = at.counts(np.where(at.withheld, at.after, NOBODY))
         return tuple(
             MemberPlan(
-                member=member,
+                member=self.names.get(member, member),
                 topics=int(group.kind_sizes[group.kinds[m]]),
                 before=int(before[m]),
                 after=int(after[m]),
@@ -212,7 +216,7 @@ class GroupPlan:
         """
         if isinstance(topics, str):
             raise TypeError(f"topics expects a list of strings, got {topics!r}")
-        if member in self.members:
+        if member in self._ids:
             raise ValueError(f"member {member!r} is in the group already: choose another id")
         wanted = {t for p in self.members.values() for t in p.sent.topics}
         if topics is not None:
@@ -227,15 +231,19 @@ class GroupPlan:
     def leave(self, *members: str) -> GroupPlan:
         """What if, after this plan, these members leave, or are killed?
 
+        Args:
+            members: Their ids or names.
+
         Raises:
             ValueError: The group has no such member.
         """
         for member in members:
-            if member not in self.members:
-                known = ", ".join(sorted(self.members)[:10]) or "none"
+            if member not in self._ids:
+                known = ", ".join(m.member for m in self.by_member[:10]) or "none"
                 raise ValueError(f"member {member!r} is not in the group; its members: {known}")
+        gone = {self._ids[m] for m in members}
         after = self._carried_out()
-        return self._next(members={m: p for m, p in after.items() if m not in members})
+        return self._next(members={m: p for m, p in after.items() if m not in gone})
 
     def grow(self, topic: str, partitions: int) -> GroupPlan:
         """What if, after this plan, a topic has this many partitions, or comes into being?
@@ -278,6 +286,12 @@ class GroupPlan:
         """What if, after this plan, there is one more round, though nothing has changed?"""
         return self._next()
 
+    @cached_property
+    def _ids(self) -> Mapping[str, str]:
+        """Members' ids by what they may be called: by their names, and by their ids."""
+        called = {self.names[m]: m for m in self.members if m in self.names}
+        return {**called, **{m: m for m in self.members}}
+
     def _next(
         self,
         *,
@@ -291,6 +305,7 @@ class GroupPlan:
             cluster or self.cluster,
             {m: after[m] for m in sorted(after)},
             since=self,
+            names=self.names,
         )
 
     def _carried_out(self) -> dict[str, PlanMember]:
@@ -325,6 +340,7 @@ def plan(
     *,
     instance_ids: Mapping[str, str | None] | None = None,
     since: GroupPlan | None = None,
+    names: Mapping[str, str] | None = None,
 ) -> GroupPlan:
     """Plans a group's next rebalance, as its leader would, and explains it.
 
@@ -337,6 +353,8 @@ def plan(
         instance_ids: Member id -> ``group.instance.id``, which those bytes do not hold.
         since: The plan that the group came from. It tells which members and partitions are new,
             and who has left; without it, a member is new that owns nothing and has no generation.
+        names: Member id -> what to call it. Strategies go by ids, of which some look at their
+            order: a plan of a living group takes the ids that its coordinator gave.
 
     Returns:
         Who gets what, what moves, and why; printable.
@@ -349,4 +367,4 @@ def plan(
     world = cluster if isinstance(cluster, Cluster) else Cluster(partitions=dict(cluster))
     static = instance_ids or {}
     read = {m: read_member(make, members[m], instance_id=static.get(m)) for m in sorted(members)}
-    return GroupPlan(assignor, world, read, since=since)
+    return GroupPlan(assignor, world, read, since=since, names=names)

@@ -80,7 +80,7 @@ def svg(plan: GroupPlan) -> str:
     neither give nor get anything are drawn as one.
     """
     quiet = _quiet(plan)
-    ends: list[_End] = [*(m for m in plan.members if m not in quiet), _OTHERS, None]
+    ends: list[_End] = [*(m.member for m in plan.by_member if m.member not in quiet), _OTHERS, None]
     place = {end: i for i, end in enumerate(ends)}
     flows = sorted(
         _flows(plan, quiet), key=lambda f: (place[f.source], place[f.destination], f.title)

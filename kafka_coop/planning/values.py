@@ -116,7 +116,7 @@ class MemberPlan:
     """What a plan means to one member.
 
     Attributes:
-        member: Its id.
+        member: Its name, or id where it has none.
         topics: How many existing topics it subscribes to.
         before, after: How many partitions it owns, and is to own.
         gives, gets: How many of them leave it, and come to it.

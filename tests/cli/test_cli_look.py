@@ -18,6 +18,8 @@ from kafka_coop.cli.group import GroupLook, MemberLook, look_at_member, named
 from kafka_coop.cli.timeline import Timeline
 from kafka_coop.cli.userdata import explain
 from kafka_coop.cli.watch_screen import View, chosen, picture, status_line
+from kafka_coop.leader import lead
+from kafka_coop.planning.picture import svg
 from kafka_coop.protocol.assignment import encode_assignment
 from kafka_coop.protocol.marks import AssignmentMarks, SubscriptionMarks, append_marks
 from kafka_coop.protocol.subscription import encode_subscription
@@ -88,6 +90,29 @@ def test_members_whose_ids_end_alike_are_told_apart_too() -> None:
     seen = look("cooperative-sticky", cluster, twins)
     assert [m.name for m in seen.members] == ["rdkafka~1-beef", "rdkafka~2-beef"]
     assert forecast(seen).changes == ()
+
+
+@pytest.mark.parametrize("strategy", ["range", "roundrobin"])
+def test_the_next_round_goes_by_the_order_of_ids_and_speaks_of_names(strategy: str) -> None:
+    """As its leader does. Java's members share a client id, and librdkafka's: their names are in
+    the order of their ids' ends."""
+    ids = [f"rdkafka-{n}-{end}" for n, end in enumerate(["cccc", "bbbb", "aaaa"])]
+    sent = encode_subscription(Subscription(topics=("t",)))
+    given = lead(strategy, {"t": 3}, dict.fromkeys(ids, sent)).assignments
+    members = [
+        look_at_member(
+            member_id=i, client_id="rdkafka", host="", metadata=sent, assignment=given[i]
+        )
+        for i in ids
+    ]
+    seen = look(strategy, {"t": 3}, members)
+    assert forecast(seen).changes == ()
+    planned = forecast(seen).plan
+    assert planned is not None
+    left = planned.leave("rdkafka~cccc")
+    assert [m.member for m in left.by_member] == ["rdkafka~bbbb", "rdkafka~aaaa"]
+    assert {p.destination for p in left.partitions} == {"rdkafka~bbbb", "rdkafka~aaaa"}
+    assert "rdkafka~bbbb" in svg(left)
 
 
 # --- user data -----------------------------------------------------------------------------
