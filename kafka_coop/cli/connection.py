@@ -159,7 +159,7 @@ class Connection:
                 raise self._error(error.args[0]) from None
         for one in found:
             problem: KafkaError | None = one.error  # its stubs say that there never is one
-            if problem is not None and problem.code() in HOPELESS:
+            if problem is not None:  # it has no members then, nor a state
                 raise self._error(problem)
         return list(found)
 

@@ -67,6 +67,7 @@ def description(look: GroupLook, next_round: Forecast) -> dict[str, Any]:
         ],
         "topics_not_seen": list(look.unseen),
         "unowned": [{"topic": p.topic, "partition": p.partition} for p in look.unowned],
+        "subscriptions_unknown_because": look.untold or None,
         "lag": look.total_lag,
         "lag_unknown_because": look.unread,
         "next_rebalance": _forecast_json(next_round),
@@ -135,10 +136,7 @@ def _facts(look: GroupLook, next_round: Forecast) -> Iterator[tuple[str, str]]:
     yield "partitions", _balance(look, next_round)
     if look.unowned and look.members:
         yield "unowned", _some(look.unowned)
-    if look.unseen:
-        topics = ", ".join(map(shown, look.unseen[:_MOST_TOPICS]))
-        more = ", …" if len(look.unseen) > _MOST_TOPICS else ""
-        yield "not seen", f"{topics}{more}: no such topic, or not for these credentials to see"
+    yield from _hidden(look)
     if look.partitions or look.unread is not None:
         yield "lag", _lag(look)
     if beat := heartbeats(look.members):
@@ -148,6 +146,15 @@ def _facts(look: GroupLook, next_round: Forecast) -> Iterator[tuple[str, str]]:
         yield "under way", f"the broker gives {waiting} to others, once they are revoked"
     if look.follow_up:
         yield "under way", "the leader announced another round: partitions change hands"
+
+
+def _hidden(look: GroupLook) -> Iterator[tuple[str, str]]:
+    if look.untold:
+        yield "not told", look.untold
+    if look.unseen:
+        topics = ", ".join(map(shown, look.unseen[:_MOST_TOPICS]))
+        more = ", …" if len(look.unseen) > _MOST_TOPICS else ""
+        yield "not seen", f"{topics}{more}: no such topic, or not for these credentials to see"
 
 
 def _lag(look: GroupLook) -> str:

@@ -79,7 +79,9 @@ def _why_not(look: GroupLook, assignor: Assignor | None) -> str:
     if not look.members:
         return "the group has no members"
     if not all(m.subscription is not None or m.problem for m in look.members):
-        return f"the broker shows subscriptions of a stable group alone, and it is {look.state}"
+        return look.untold or (
+            f"the broker shows subscriptions of a stable group alone, and it is {look.state}"
+        )
     if hidden := sorted({p.topic for p in look.owners}.intersection(look.unseen)):
         return f"members own partitions of {shown(hidden[0])}, and no broker shows that topic"
     if assignor is not None and assignor.name != look.assignor:

@@ -70,6 +70,7 @@ class GroupLook:
             racks where a member has one.
         committed: The group's committed offsets.
         ends: The ends of those partitions' logs.
+        untold: Why members' subscriptions and user data are not known; empty: not for any fault.
         unread: Why there is no lag; None: there is.
     """
 
@@ -82,6 +83,7 @@ class GroupLook:
     cluster: Cluster = field(default_factory=Cluster)
     committed: Mapping[TopicPartition, int] = field(default_factory=dict)
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    untold: str = ""
     unread: str | None = None
 
     @cached_property
@@ -132,12 +134,13 @@ class GroupLook:
     def topics(self) -> frozenset[str]:
         """The topics that members subscribe to.
 
-        A broker that assigns tells no subscriptions: there, those that somebody was given some of.
+        Where subscriptions are not told, those that somebody was given some of.
         """
         told = {
             t for m in self.members if m.subscription is not None for t in m.subscription.topics
         }
-        given = {p.topic for p in self.owners} if self.kind == "consumer" else set()
+        hidden = self.kind == "consumer" or self.untold
+        given = {p.topic for p in self.owners} if hidden else set()
         return frozenset(told | given)
 
     @cached_property

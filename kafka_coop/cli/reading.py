@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -28,6 +29,8 @@ _GONE: Final = "Dead"
 _CONSUMERS: Final = ("consumer", "")
 """Types of classic groups of consumers; one that only ever committed has none."""
 _TOPICS_AT_ONCE: Final = 500
+_UNTOLD: Final = "all brokers are asked for subscriptions and user data, and some do not answer"
+"""The rest is what the group's coordinator tells."""
 
 
 def look(connection: Connection, group_id: str) -> GroupLook:
@@ -42,10 +45,14 @@ def look(connection: Connection, group_id: str) -> GroupLook:
     if state == _GONE:
         raise _missing(connection, group_id)
     kind = "consumer" if described.type is ConsumerGroupType.CONSUMER else "classic"
-    if kind == "consumer":
-        members = _consumer_members(described.members)
-    else:
-        state, members = _classic_members(connection, group_id, described.members)
+    members, untold = _described_members(described.members), ""
+    if kind == "classic":
+        try:
+            state, members = _classic_members(connection, group_id, described.members)
+        except CommandError as error:
+            if error.status is not Exit.UNREACHABLE:
+                raise
+            untold = _UNTOLD
     committed, unread = _committed(connection, group_id)
     if state == _GONE:
         raise _missing(connection, group_id)
@@ -64,6 +71,7 @@ def look(connection: Connection, group_id: str) -> GroupLook:
         cluster=cluster,
         committed=committed,
         ends=ends,
+        untold=untold,
         unread=unread or unreadable,
     )
 
@@ -117,8 +125,12 @@ def _describe(connection: Connection, group_id: str) -> Any:
 
 def _missing(connection: Connection, group_id: str) -> CommandError:
     """No consumer group of that name: another kind of group, a misspelling, or nothing."""
-    names, _ = _listed(connection)
-    if group_id not in names and any(g.id == group_id for g in connection.groups()):
+    names: list[str] = []
+    others: Sequence[Any] = ()
+    with contextlib.suppress(CommandError):  # its coordinator knows of none, whoever is silent
+        names, _ = _listed(connection)
+        others = () if group_id in names else connection.groups(group_id)
+    if others:
         return CommandError(
             f"group {group_id!r} is neither classic nor of type consumer (a share or streams"
             " group): its partitions are not assigned to members",
@@ -135,9 +147,15 @@ def _classic_members(
     """Members with their own bytes, which brokers show while the group is stable.
 
     The state is of the same answer: a rebalance between two requests would mix two groups.
+
+    Raises:
+        CommandError: A broker refuses, it holds no consumers, or its coordinator's answer is not
+            among those that came: the last broker's decides whether librdkafka has them fail.
     """
     instance_ids = {m.member_id: m.group_instance_id for m in described}
     answers = connection.groups(group_id)
+    if not answers:
+        raise CommandError(f"group {group_id!r} is not told", Exit.UNREACHABLE)
     for found in answers:
         if found.protocol_type not in _CONSUMERS:
             # librdkafka's description tells by the members, and there may be none any more.
@@ -160,8 +178,8 @@ def _classic_members(
     return next((found.state for found in answers if found.state != _GONE), _GONE), members
 
 
-def _consumer_members(described: Iterable[Any]) -> list[MemberLook]:
-    """Members of a group of type consumer: the broker assigns, there are no bytes of theirs."""
+def _described_members(described: Iterable[Any]) -> list[MemberLook]:
+    """Members without their bytes, of which a group of type consumer has none."""
     return [
         MemberLook(
             id=member.member_id,

@@ -74,7 +74,8 @@ class Timeline:
             for p in sorted(old.keys() | new.keys())
             if old.get(p) != new.get(p)
         }
-        renewed = before.generation != now.generation and now.generation is not None
+        known = now.generation is not None and not before.untold
+        renewed = known and before.generation != now.generation
         if moved or renewed:
             yield self._rebalance(moved, before, now)
         if now.unowned and now.members and now.unowned != before.unowned:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
+from confluent_kafka import KafkaError
 
+from kafka_coop.cli.connection import Connection
+from kafka_coop.cli.exits import CommandError, Exit
+from kafka_coop.cli.reading import _classic_members
 from kafka_coop.testing.cluster import wait_until
 from kafka_coop.testing.local import LocalKafka
 
@@ -45,3 +50,22 @@ def test_a_coordinator_that_dies_does_not_end_the_process_that_looks() -> None:
         finally:
             looks.kill()
             looks.communicate()
+
+
+def test_members_that_their_coordinator_does_not_tell_are_not_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has begun to load the group anew, or broke off and another broker answered after it."""
+    connection = Connection({"bootstrap.servers": "127.0.0.1:1"}, timeout=1)
+    loading = SimpleNamespace(
+        error=KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS),
+        protocol_type="",
+        state="",
+        members=[],
+    )
+    for answer in ([loading], []):
+        admin = SimpleNamespace(list_groups=lambda *_, a=answer, **__: a, poll=lambda _: 0)
+        monkeypatch.setattr(connection, "admin", admin)
+        with pytest.raises(CommandError) as failed:
+            _classic_members(connection, "g", ())
+        assert failed.value.status == Exit.UNREACHABLE

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import re
+from dataclasses import replace
 
 import pytest
 from cli_groups import look, member, owning, settled
@@ -231,6 +233,15 @@ def test_a_topic_that_there_is_not_is_named() -> None:
     assert forecast(seen).changes == ()
 
 
+def test_without_subscriptions_it_is_said_what_nobody_has_of_the_topics_that_are_owned() -> None:
+    owner = replace(owning("a", "t", 0), subscription=None)
+    untold = replace(look("range", {"t": 2}, [owner]), untold="a broker is silent")
+    text = described(untold, 100)
+    assert "unowned      1: t 1\n" in re.sub(" +\n", "\n", text)
+    assert "not told     a broker is silent" in text
+    assert "a broker is silent" in forecast(untold).unknown
+
+
 def test_names_that_move_the_cursor_are_written_out() -> None:
     evil = look("range\x1b[2J", {"t": 1}, [owning("a\x1b[2J", "t\x1b[2J", 0)])
     assert "\x1b" not in described(evil, 80)
@@ -322,6 +333,15 @@ def test_a_member_dies_and_its_partitions_have_no_owner() -> None:
         "rebalance: 1 partition moved (b → nobody: 1)",
         "nobody owns t 1",
     ]
+
+
+def test_what_was_not_told_for_a_while_did_not_happen() -> None:
+    """Where some broker is silent there are no marks, hence no generation and no leader."""
+    told = settled("cooperative-sticky", {"t": 4}, TWO)
+    silent = [replace(m, subscription=None, assignment_marks=None) for m in told.members]
+    untold = replace(told, members=tuple(silent), untold="a broker is silent")
+    timeline = Timeline()
+    assert [timeline.see(seen) for seen in (told, untold, told)] == [[], [], []]
 
 
 # --- screens -------------------------------------------------------------------------------
