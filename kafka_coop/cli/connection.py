@@ -201,7 +201,8 @@ def client_config(
     """Merges what was given, the command line over the file.
 
     Args:
-        servers: ``--bootstrap-servers``.
+        servers: ``--bootstrap-servers``, or what the environment says in its place: it goes before
+            the file, and what ``--config`` says of them before it.
         pairs: ``--config``, each ``key=value``.
         file: ``--config-file``: lines of ``key=value``, in UTF-8; blank ones and ``#`` comments are
             skipped.
@@ -212,11 +213,11 @@ def client_config(
     settings: dict[str, Any] = {}
     if file is not None:
         settings |= _read(file)
+    if servers:
+        settings["bootstrap.servers"] = servers
     for pair in pairs:
         key, value = _split(pair, "--config")
         settings[key] = value
-    if servers:
-        settings["bootstrap.servers"] = servers
     if not settings.get("bootstrap.servers"):
         raise CommandError(
             "no broker is named: give --bootstrap-servers host:port, or bootstrap.servers in the"

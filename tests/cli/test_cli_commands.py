@@ -168,6 +168,16 @@ def test_the_command_line_goes_before_the_file(tmp_path: Path) -> None:
     }
 
 
+def test_brokers_on_the_command_line_go_before_those_in_the_environment(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In whichever way they are given there: else another cluster is looked at than was named."""
+    monkeypatch.setenv("KAFKA_COOP_BOOTSTRAP_SERVERS", "127.0.0.1:2")
+    for given in (["-b", NOBODY], ["-X", f"bootstrap.servers={NOBODY}"]):
+        assert run(["groups", *given]) == Exit.UNREACHABLE
+        assert f"can't reach {NOBODY}:" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "command", [[], ["describe"], ["watch"], ["groups"], ["plan"], ["simulate"]]
 )
