@@ -172,14 +172,26 @@ class GroupLook:
         end, committed = self.ends.get(partition), self.committed.get(partition)
         return None if end is None or committed is None else max(end - committed, 0)
 
+    def _is_unread(self, partition: TopicPartition) -> bool:
+        """Whether it has a lag that could not be read."""
+        committed = partition in self.committed and partition not in self.ends
+        return committed and self.unread is not None
+
     def lag_of(self, member: MemberLook) -> int | None:
-        """The sum over what a member was given; None: not known of any."""
+        """The sum over what a member was given; None: not known of any, or not read of some."""
+        if any(self._is_unread(p) for p in member.assigned):
+            return None
         lags = [lag for p in member.assigned if (lag := self.lag(p)) is not None]
         return sum(lags) if lags else None
 
     @cached_property
     def total_lag(self) -> int | None:
-        """The sum over all partitions with a committed offset; None: there is none."""
+        """The sum over all partitions with a committed offset; None: of none, or not all were read.
+
+        What is left of it where a leader is away would look as if the group had caught up.
+        """
+        if self.unread is not None:
+            return None
         lags = [lag for p in self.partitions if (lag := self.lag(p)) is not None]
         return sum(lags) if lags else None
 

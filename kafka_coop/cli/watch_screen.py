@@ -103,7 +103,9 @@ def status_line(look: GroupLook) -> str:
         parts.append(f"{len(look.unowned)} unowned")
     if look.generation is not None:
         parts.append(f"generation {look.generation}")
-    if look.total_lag is not None:
+    if look.unread is not None:
+        parts.append(f"lag not known: {shown(look.unread)}")
+    elif look.total_lag is not None:
         parts.append(f"lag {look.total_lag:,}")
     return " · ".join(parts)
 

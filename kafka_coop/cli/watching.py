@@ -150,6 +150,7 @@ def _run_json(
             members={m.name: len(m.assigned) for m in seen.members},
             unowned=len(seen.unowned),
             lag=seen.total_lag,
+            lag_unknown_because=seen.unread,
         )
 
     tell_state()

@@ -303,6 +303,25 @@ def test_lag_is_summed_where_it_is_known(
     assert words in f"{line.removeprefix('lag').strip()}\n"
 
 
+def test_a_lag_that_could_not_be_read_of_all_is_not_known() -> None:
+    """The leader of partition 1 is away. What is left of the sum would look like a group that has
+    caught up."""
+    seen = replace(
+        look(
+            "range",
+            {"t": 2},
+            [owning("a", "t", 0), owning("b", "t", 1)],
+            committed={TopicPartition("t", 0): 5, TopicPartition("t", 1): 5},
+            ends={TopicPartition("t", 0): 7},
+        ),
+        unread="some logs' ends can't be read",
+    )
+    told = description(seen, forecast(seen))
+    assert (told["lag"], told["lag_unknown_because"]) == (None, "some logs' ends can't be read")
+    assert [m["lag"] for m in told["members"]] == [2, None]
+    assert status_line(seen).endswith(" · lag not known: some logs' ends can't be read")
+
+
 # --- the timeline --------------------------------------------------------------------------
 
 
