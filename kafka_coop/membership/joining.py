@@ -67,7 +67,10 @@ class Joining(Adopting):
             self._prepared = True
             if (giving := self._preparation()).actions:
                 self._enter(State.PREPARING)
-                return self._offer_blocking(giving, now)[0]
+                # Also where the last plan was refused: SyncGroup was answered, and the coordinator
+                # takes what is committed of what goes.
+                opened = IdentityChanged(metadata=self.metadata, commits_open=True)
+                return (opened, *self._offer_blocking(giving, now)[0])
         return self._join(now)
 
     def _join(self, now: float) -> Effects:

@@ -235,6 +235,23 @@ def test_a_commit_inside_on_revoke_is_taken(cluster: Cluster) -> None:
         assert not first.raised
 
 
+def test_a_topic_that_is_dropped_while_a_round_is_under_way_is_committed(cluster: Cluster) -> None:
+    """Its on_revoke comes before the join: the commit waited in vain for a round behind that."""
+    kept, dropped, group = unique("t"), unique("t"), unique("g")
+    for topic in (kept, dropped):
+        cluster.create_topic(topic, partitions=1)
+        publish(cluster, topic, 1, 0)
+    member = Member(cluster, group, kept, dropped, auto_commit_interval_ms=0)
+    with members(member):
+        read(member, 2)
+        member.consumer.enforce_rebalance("a round that plans with both")
+        member.subscribe(kept)
+        until(lambda: member.owned == ((kept, 0),), member)
+        assert member.calls("revoked") == [((dropped, 0),)]
+        assert committed(member, dropped, 0) == [1]
+        assert not member.raised
+
+
 @pytest.mark.verdict
 @pytest.mark.parametrize("asynchronous", [True, False])
 def test_a_commit_loop_under_churn_sees_no_error_and_loses_nothing(

@@ -164,6 +164,7 @@ def test_a_topic_dropped_in_mid_round_is_revoked_before_the_next_join() -> None:
     box.tick(1.0)
     assert box.stands(State.PREPARING)
     assert box.actions() == revoked_and_released(partitions("u", 0))
+    assert box.last(ef.IdentityChanged).commits_open, "the coordinator has answered SyncGroup"
     box.do_steps()
     assert box.subscription().owned == T0
     assert box.subscription().topics == ("t",)
