@@ -24,6 +24,7 @@ from kafka_coop.errors import (
     ConnectionFailedError,
     RequestFailedError,
     RequestTimedOutError,
+    VersionNotSupportedError,
 )
 from kafka_coop.protocol.messages import ClusterMetadata, Node, Request, Response
 
@@ -112,7 +113,7 @@ class Brokers:
 
         Raises:
             RequestFailedError: None did. An AuthenticationFailedError among the causes decides
-                the type, for it needs the operator.
+                the type, or a VersionNotSupportedError, for these need the operator.
         """
         outcome = await self._first_answer(request, timeout.total_seconds())
         if not isinstance(outcome, RequestFailedError):
@@ -327,7 +328,7 @@ def _none_answered(request: Request, failures: list[RequestFailedError]) -> Requ
     if len(failures) == 1:
         return failures[0]
     kind: type[RequestFailedError] = ConnectionFailedError
-    for candidate in (AuthenticationFailedError, RequestTimedOutError):
+    for candidate in (AuthenticationFailedError, VersionNotSupportedError, RequestTimedOutError):
         if any(isinstance(each, candidate) for each in failures):
             kind = candidate
             break

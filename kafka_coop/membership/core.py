@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kafka_coop.errors import AuthenticationFailedError, Failure, RequestFailedError
+from kafka_coop.errors import Failure, RequestFailedError
 from kafka_coop.membership import events as ev
 from kafka_coop.membership.attendance import Attendance
 from kafka_coop.membership.discovery import Discovery
@@ -21,7 +21,7 @@ from kafka_coop.membership.effects import (
     Step,
     WithdrawStep,
 )
-from kafka_coop.membership.failures import failure_of_exception
+from kafka_coop.membership.failures import failure_of_exception, is_hopeless
 from kafka_coop.membership.interest import Interest
 from kafka_coop.membership.pulse import Pulse
 from kafka_coop.membership.rounds import Round
@@ -250,8 +250,8 @@ class MemberCore:
         return effects
 
     def _tell_if_hopeless(self, error: RequestFailedError) -> Effects:
-        """The user hears of what may not pass by itself: a certificate, a password."""
-        if not isinstance(error, AuthenticationFailedError) or self.state not in MEMBER:
+        """The user hears of what may not pass by itself."""
+        if not is_hopeless(error) or self.state not in MEMBER:
             return ()
         return self._fail(failure_of_exception(error))
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kafka_coop.errors import AuthenticationFailedError, Failure, RequestFailedError
+from kafka_coop.errors import Failure, RequestFailedError
 from kafka_coop.membership.backoff import backoff
 from kafka_coop.membership.effects import CoordinatorChanged, Effect, SendFindCoordinator
 from kafka_coop.membership.events import CoordinatorAnswered
-from kafka_coop.membership.failures import failure_of_code, failure_of_exception
+from kafka_coop.membership.failures import failure_of_code, failure_of_exception, is_hopeless
 from kafka_coop.membership.responses import FIND_COORDINATOR, Reaction
 from kafka_coop.membership.settings import MemberSettings
 from kafka_coop.protocol.error_codes import ErrorCode
@@ -56,8 +56,7 @@ class Discovery:
         answer = event.answer
         if isinstance(answer, RequestFailedError):
             self._retry_later(now)
-            hopeless = isinstance(answer, AuthenticationFailedError)
-            return (), failure_of_exception(answer) if hopeless else None
+            return (), failure_of_exception(answer) if is_hopeless(answer) else None
         if answer.error is ErrorCode.none and answer.node is not None:
             self._attempt = 0
             self.node = answer.node

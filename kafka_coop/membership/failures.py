@@ -59,6 +59,11 @@ def failure_of_code(
     return Failure(code=int(error), message=text, retriable=error.retriable, fatal=fatal)
 
 
+def is_hopeless(error: RequestFailedError) -> bool:
+    """Whether it may not pass by itself: a certificate, a password, a broker that is too old."""
+    return isinstance(error, AuthenticationFailedError | VersionNotSupportedError)
+
+
 def failure_of_exception(error: Exception) -> Failure:
     """The failure that an exception of ours stands for."""
     match error:

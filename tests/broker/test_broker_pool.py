@@ -32,6 +32,7 @@ from kafka_coop.errors import (
     ConnectionFailedError,
     RequestFailedError,
     RequestTimedOutError,
+    VersionNotSupportedError,
 )
 from kafka_coop.protocol.messages import ClusterMetadata, GroupJoined, HeartbeatAcked, Node
 
@@ -455,6 +456,21 @@ async def test_a_refused_login_is_told_even_when_others_are_merely_dead() -> Non
             error = await failure(asyncio.create_task(beat_any(it)))
         assert isinstance(error, AuthenticationFailedError)
         assert "ssl.ca.location" in str(error)
+
+
+async def old(visitor: Visitor) -> None:
+    await visitor.greet({})
+    await visitor.left()
+
+
+@on_loop
+async def test_brokers_that_are_too_old_are_told_as_that_even_when_others_are_dead() -> None:
+    async with FakeBroker(old) as one, FakeBroker(old) as other:
+        addresses = (one.address, other.address, ("127.0.0.1", closed_port()))
+        async with pool(bootstrap=addresses) as it:
+            error = await failure(asyncio.create_task(beat_any(it)))
+    assert isinstance(error, VersionNotSupportedError)
+    assert "is needed" in str(error)
 
 
 async def silent(visitor: Visitor) -> None:

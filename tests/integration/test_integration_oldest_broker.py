@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
 from confluent_kafka import KafkaError
-from integration_support import Member, code, members, publish, shared, until
+from integration_support import Member, code, members, publish, shared, unique, until
 
 from kafka_coop.testing.embedded import Api, EmbeddedKafka
 
@@ -42,3 +43,17 @@ def test_a_group_lives_on_the_versions_of_kafka_1_0(embedded: EmbeddedKafka) -> 
         until(lambda: len(third.records) >= 4, third)
     offsets = sorted(offset for _, _, offset in third.records)
     assert offsets == [10] * 4, "what was processed was committed when the others closed"
+
+
+@pytest.mark.parametrize("api", ["FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat"])
+def test_a_broker_that_is_older_still_is_told(embedded: EmbeddedKafka, api: Api) -> None:
+    """A member that does not join, and polls in vain, would be all that its user sees."""
+    topic = unique("t")
+    embedded.create_topic(topic)
+    embedded.set_api_version(api, 0, KAFKA_1_0[api] - 1)
+    member = Member(embedded, unique("g"), topic)
+    with members(member):
+        until(lambda: bool(member.raised), member)
+        assert code(member.raised[0]) == KafkaError._UNSUPPORTED_FEATURE
+        assert f"{api}: we speak" in str(member.raised[0])
+        assert "upgrade the broker" in str(member.raised[0])
