@@ -64,12 +64,14 @@ def cached(name: str, make: Callable[[Path], object]) -> Path:
     """A folder of the cache, filled by ``make`` if it is not there yet: whole or not at all.
 
     Processes that ask at the same time wait for the one that makes it.
+
+    Raises:
+        LocalKafkaUnavailableError: It is not there, and nothing can be written to the cache.
     """
     cache = cache_folder()
     made = cache / name
     if made.is_dir():
         return made
-    cache.mkdir(parents=True, exist_ok=True)
     with _locked(cache / f"{name}.lock"):
         if not made.is_dir():
             with tempfile.TemporaryDirectory(dir=cache, prefix="making-") as folder:
@@ -86,17 +88,36 @@ def _broker(version: str) -> str:
 
 
 def cache_folder() -> Path:
-    """Where all of it is kept; an absolute path."""
-    own = os.environ.get(CACHE_VARIABLE)
-    shared = os.environ.get("XDG_CACHE_HOME")
-    default = (Path(shared) if shared else Path.home() / ".cache") / "kafka-coop"
+    """Where all of it is kept; an absolute path.
+
+    Raises:
+        LocalKafkaUnavailableError: Nothing names it, and this user has no home.
+    """
     # Maven would take a relative one as relative to the folder of its POM.
-    return (Path(own) if own else default).absolute()
+    if own := os.environ.get(CACHE_VARIABLE):
+        return Path(own).absolute()
+    shared = os.environ.get("XDG_CACHE_HOME")
+    try:
+        caches = Path(shared) if shared else Path.home() / ".cache"
+    except RuntimeError as error:
+        raise _no_cache(f"the cache of Kafka's jars has no place: {error}") from error
+    return (caches / "kafka-coop").absolute()
+
+
+def _no_cache(why: str) -> LocalKafkaUnavailableError:
+    return LocalKafkaUnavailableError(
+        f"{why}; set {CACHE_VARIABLE} to a folder that can be written to"
+    )
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("w")
+    except OSError as error:
+        raise _no_cache(f"the cache of Kafka's jars can't be written to: {error}") from error
+    with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

@@ -169,6 +169,23 @@ class TestJars:
         monkeypatch.setenv("HOME", str(tmp_path / "home"))
         assert jars.cache_folder() == tmp_path / "home" / ".cache" / "kafka-coop"
 
+    def test_a_cache_that_can_not_be_written_to_names_the_remedy(
+        self, cache: Path, fetchers: list[Callable[..., None]]
+    ) -> None:
+        cache.touch()  # root may write to any folder
+        with pytest.raises(LocalKafkaUnavailableError, match=rf"{cache}.*set KAFKA_COOP_CACHE"):
+            jars.kafka_jars("4.1.0")
+
+    def test_who_has_no_home_is_told_the_remedy(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def homeless() -> Path:
+            raise RuntimeError("Could not determine home directory.")
+
+        for variable in ("KAFKA_COOP_CACHE", "XDG_CACHE_HOME"):
+            monkeypatch.delenv(variable, raising=False)
+        monkeypatch.setattr(Path, "home", homeless)
+        with pytest.raises(LocalKafkaUnavailableError, match=r"home directory.*KAFKA_COOP_CACHE"):
+            jars.cache_folder()
+
     def test_a_relative_cache_is_the_same_for_maven_and_for_the_keeper(
         self,
         tmp_path: Path,
