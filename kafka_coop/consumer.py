@@ -299,8 +299,9 @@ class CoopConsumer(Closeable):
     ) -> list[Any] | None:
         """Commits a message's successor, the given offsets, or what was delivered (or stored).
 
-        Commits go out one after the other, with this member's generation. One that meets a
-        rebalance waits for its end, and then commits what is still owned.
+        Commits go out in the order asked for, with this member's generation; those that wait for
+        an answer meanwhile go together. One that meets a rebalance waits for its end, and then
+        commits what is still owned.
 
         Args:
             message: Commits the offset after this record.

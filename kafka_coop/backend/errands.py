@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from kafka_coop.backend.mailbox import StartsFound
@@ -116,8 +117,9 @@ class Errands:
     ) -> Errand[dict[TopicPartition, ErrorCode]]:
         """Commits; returns each partition's error.
 
-        One commit at a time, in the order asked for: an older one that overtook a newer one
-        would rewind the group.
+        One request at a time, in the order asked for: an older commit that overtook a newer one
+        would rewind the group. With each go all that stand in line: who commits after each record
+        asks for more than could be answered one by one.
         """
         commit = Commit(offsets=dict(offsets))
         self._line.append(commit)
@@ -127,10 +129,11 @@ class Errands:
                 yield Changed(_COORDINATOR_PATIENCE)
             # Now: by the time a coordinator is found, they may be ours again, and rewound.
             commit.drop_foreign(is_ours=self._at.owns)
-            while self._line[0] is not commit:
-                yield Changed(_NO_HURRY)
             while commit.offsets:
-                yield from self._attempt(commit)
+                if self._line[0] is commit:
+                    yield from self._attempt(commit)
+                else:
+                    yield Changed(_NO_HURRY)
         except OutOfTime:
             # The last word of the coordinator tells more than that time ran out.
             commit.give_up(commit.refusal or ErrorCode.request_timed_out)
@@ -147,7 +150,9 @@ class Errands:
     def _attempt(self, commit: Commit) -> Errand[None]:
         node = yield from self._until_commits_are_open()
         identity = self._at.standing.identity
-        request = commit.request(identity, is_ours=self._at.owns)
+        # While the group is being left, those behind may have to wait for the end of that.
+        behind = () if self._at.going() else tuple(islice(self._line, 1, None))
+        request = commit.request(identity, is_ours=self._at.owns, behind=behind)
         if request is None:
             return
         (answer,) = yield Ask(((node, request),))
@@ -155,7 +160,12 @@ class Errands:
             self._lost(node)
             yield self._pause(commit.attempts)
             return
-        match commit.answered(answer, as_member=identity.generation != NO_GENERATION):
+        as_member = identity.generation != NO_GENERATION
+        for other in behind:
+            other.answered(answer, as_member=as_member)
+        if not all(other.offsets for other in behind):
+            self._at.wake()  # those are done
+        match commit.answered(answer, as_member=as_member):
             case Next.FINISHED:
                 return
             case Next.REDISCOVER:

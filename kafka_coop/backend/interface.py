@@ -71,7 +71,7 @@ class Backend(Protocol):
     def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout: timedelta
     ) -> Future[dict[TopicPartition, ErrorCode]]:
-        """Commits as a member. Commits are sent one after the other, in the order given.
+        """Commits as a member, in the order given, one request at a time.
 
         The future holds each partition's error; it raises nothing but for a bug.
         """

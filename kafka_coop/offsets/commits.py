@@ -3,12 +3,14 @@
 A commit may take several requests: the coordinator moves, or the group rebalances under it.
 Each request carries the identity of its moment, and only partitions that are ours then: what
 was lost meanwhile fails here and never reaches the broker (invariant 5).
+
+And a request may carry several commits: one after each record comes faster than answers do.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kafka_coop.offsets.responses import COMMIT, Reaction
@@ -40,6 +42,7 @@ class Commit:
         results: Per partition, the error it ended with; ``ErrorCode.none``: committed.
         refusal: The error to tell the member of, with `Next.REJUDGE`.
         attempts: How many requests were made.
+        sent: What the last of them said, of other commits, too.
         disowned: What has left our ownership since this commit was asked for.
     """
 
@@ -47,26 +50,43 @@ class Commit:
     results: dict[TopicPartition, ErrorCode] = field(default_factory=dict)
     refusal: ErrorCode = ErrorCode.none
     attempts: int = 0
+    sent: Mapping[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
     disowned: Partitions = NO_PARTITIONS
 
     def request(
-        self, identity: GroupMetadata, *, is_ours: Callable[[TopicPartition], bool]
+        self,
+        identity: GroupMetadata,
+        *,
+        is_ours: Callable[[TopicPartition], bool],
+        behind: Sequence[Commit] = (),
     ) -> OffsetCommit | None:
-        """What to send now. None: nothing is left that is ours to commit."""
+        """What to send now. None: nothing is left that is ours to commit.
+
+        ``behind`` are those that were asked for since, in their order. They go along: of each
+        partition what was asked for last, which is what the group would have in the end.
+        """
         self.drop_foreign(is_ours=is_ours)
         if not self.offsets:
             return None
-        self.attempts += 1
+        offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+        for commit in (self, *behind):
+            commit.drop_foreign(is_ours=is_ours)
+            commit.attempts += 1
+            commit.sent = offsets
+            offsets |= commit.offsets
         return OffsetCommit(
             group_id=identity.group_id,
             generation=identity.generation,
             member_id=identity.member_id,
             instance_id=identity.instance_id,
-            offsets=dict(self.offsets),
+            offsets=offsets,
         )
 
     def answered(self, answer: OffsetsCommitted, *, as_member: bool = True) -> Next:
         """Takes an answer in.
+
+        Where a later commit's was sent in place of this one's, and refused (its metadata is too
+        long, say), this one is still to be sent.
 
         Without a membership (partitions assigned by hand) there is nothing to rejudge: the
         broker takes such commits for a group without members alone, and says 25 otherwise.
@@ -75,6 +95,8 @@ class Commit:
         for partition in list(self.offsets):
             error = answer.errors.get(partition, ErrorCode.unknown_server_error)
             match COMMIT[error]:
+                case Reaction.RAISE if self.sent[partition] != self.offsets[partition]:
+                    wanted = Next.AGAIN if wanted is Next.FINISHED else wanted
                 case Reaction.DONE | Reaction.RAISE:
                     self._end(partition, error)
                 case Reaction.RETRY_BRIEFLY if self.attempts >= _BRIEFLY:

@@ -55,13 +55,22 @@ def errands(
     )
 
 
-def finish(errand: Errand[Any]) -> None:
-    """The coordinator takes what it was asked to."""
+def finish(errand: Errand[Any], answer: object = None) -> dict[TopicPartition, ErrorCode]:
+    """The coordinator takes what it was asked to. Returns what the errand does."""
     try:
-        errand.send([OffsetsCommitted(errors={THERE: ErrorCode.none})])
-    except StopIteration:
-        return
+        errand.send(answer or [OffsetsCommitted(errors={THERE: ErrorCode.none})])
+    except StopIteration as ended:
+        results: dict[TopicPartition, ErrorCode] = ended.value
+        return results
     raise AssertionError("it goes on")
+
+
+def asked(wanted: Ask | Changed) -> dict[TopicPartition, int]:
+    """The offsets that a commit wants to send."""
+    assert isinstance(wanted, Ask)
+    ((_, request),) = wanted.requests
+    assert isinstance(request, OffsetCommit)
+    return {of: at.offset for of, at in request.offsets.items()}
 
 
 def test_of_two_equal_commits_the_one_given_up_leaves_the_line() -> None:
@@ -69,15 +78,74 @@ def test_of_two_equal_commits_the_one_given_up_leaves_the_line() -> None:
     first, waiting, given_up, last = (
         line.commit({THERE: OffsetAndMetadata(offset=offset)}) for offset in (1, 2, 2, 3)
     )
-    assert isinstance(next(first), Ask)
+    assert asked(next(first)) == {THERE: 1}
     for errand in (waiting, given_up, last):
         assert isinstance(next(errand), Changed), "one at a time"
     given_up.close()
     finish(first)
-    assert isinstance(waiting.send(None), Ask)
-    assert isinstance(last.send(None), Changed)
+    assert asked(waiting.send(None)) == {THERE: 3}
     finish(waiting)
-    assert isinstance(last.send(None), Ask)
+    with pytest.raises(StopIteration):
+        last.send(None)
+
+
+def test_all_that_stand_in_line_are_committed_by_the_next_request() -> None:
+    """One by one, a commit after each record would wait longer than it has time for."""
+    line = errands(ONE)
+    other = TopicPartition("t", 1)
+    first, *waiting = (line.commit({THERE: OffsetAndMetadata(offset=n)}) for n in range(1, 1001))
+    elsewhere = line.commit({other: OffsetAndMetadata(offset=7)})
+    assert asked(next(first)) == {THERE: 1}
+    for errand in (*waiting, elsewhere):
+        assert isinstance(next(errand), Changed)
+    finish(first)
+    head, *others = waiting
+    assert asked(head.send(None)) == {THERE: 1000, other: 7}
+    refused = ErrorCode.topic_authorization_failed
+    finish(head, [OffsetsCommitted(errors={THERE: ErrorCode.none, other: refused})])
+    for errand in others:
+        with pytest.raises(StopIteration) as ended:
+            errand.send(None)
+        assert ended.value.value == {THERE: ErrorCode.none}
+    with pytest.raises(StopIteration) as ended:
+        elsewhere.send(None)
+    assert ended.value.value == {other: refused}
+
+
+def test_a_commit_is_not_refused_for_what_a_later_one_said_in_its_place() -> None:
+    line = errands(ONE)
+    first, good, bad = (
+        line.commit({THERE: OffsetAndMetadata(offset=n, metadata=text)})
+        for n, text in ((1, ""), (2, "good"), (3, "of 4097 bytes, say"))
+    )
+    next(first)
+    for errand in (good, bad):
+        next(errand)
+    finish(first)
+    assert asked(good.send(None)) == {THERE: 3}
+    refused = ErrorCode.offset_metadata_too_large
+    paused = good.send([OffsetsCommitted(errors={THERE: refused})])
+    assert isinstance(paused, Changed)
+    with pytest.raises(StopIteration) as ended:
+        bad.send(None)
+    assert ended.value.value == {THERE: refused}
+    assert asked(good.send(None)) == {THERE: 2}
+    assert finish(good) == {THERE: ErrorCode.none}
+
+
+def test_while_the_group_is_being_left_a_commit_takes_none_along() -> None:
+    """What was assigned by hand since is judged when it is over."""
+    leaving = False
+    line = errands(ONE, going=lambda: leaving)
+    first, last = (line.commit({THERE: OffsetAndMetadata(offset=n)}) for n in (1, 9))
+    assert asked(next(first)) == {THERE: 1}
+    leaving = True
+    next(last)
+    assert isinstance(first.send([ConnectionFailedError("cut")]), Changed)
+    assert asked(first.send(None)) == {THERE: 1}
+    leaving = False
+    finish(first)
+    assert asked(last.send(None)) == {THERE: 9}
     finish(last)
 
 
@@ -117,9 +185,9 @@ def test_a_commit_made_while_the_group_is_being_left_waits_for_the_end_of_it(ane
             errand.send(None)
         assert ended.value.value == {THERE: ErrorCode.illegal_generation}
         return
-    asked = errand.send(None)
-    assert isinstance(asked, Ask)
-    ((_, request),) = asked.requests
+    wanted = errand.send(None)
+    assert isinstance(wanted, Ask)
+    ((_, request),) = wanted.requests
     assert isinstance(request, OffsetCommit)
     assert (request.generation, request.member_id) == (NO_GENERATION, "")
     finish(errand)
