@@ -190,7 +190,7 @@ class CoopConsumer(Closeable):
         self._handover.callbacks = self._bound(listener or CallbackListener(*given))
         self._topics = tuple(topics)
         self._draining.stop()
-        if topics:
+        if self._topics:
             self._backend.subscribe(names, patterns)
         else:
             self._backend.unsubscribe()

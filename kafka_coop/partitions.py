@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -76,14 +76,15 @@ def _given(metadata: str | None, leader_epoch: int | None) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def plain(given: Iterable[Any], *, argument: str = "partitions") -> list[TopicPartition]:
+def plain(given: Collection[Any], *, argument: str = "partitions") -> list[TopicPartition]:
     """Reads partitions that a user gave.
 
     Raises:
-        TypeError: Something that is no TopicPartition.
+        TypeError: Something that is no TopicPartition, or no list: a generator would be used up
+            before their offsets are read.
         ValueError: A partition without an index.
     """
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+    if isinstance(given, str | bytes) or not isinstance(given, Collection):
         raise TypeError(f"{argument} expects a list of TopicPartition, got {given!r}")
     return [_plain_one(one, argument) for one in given]
 
@@ -103,17 +104,16 @@ def confluent(partitions: Partitions) -> list[ConfluentTopicPartition]:
 
 
 def offsets_of(
-    given: Iterable[Any], *, argument: str = "offsets"
+    given: Collection[Any], *, argument: str = "offsets"
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """Reads partitions with their offsets, as a commit takes them."""
-    listed = list(given)
     return {
         partition: OffsetAndMetadata(
             offset=one.offset,
             leader_epoch=-1 if one.leader_epoch is None else one.leader_epoch,
             metadata=one.metadata or "",
         )
-        for partition, one in zip(plain(listed, argument=argument), listed, strict=True)
+        for partition, one in zip(plain(given, argument=argument), given, strict=True)
     }
 
 

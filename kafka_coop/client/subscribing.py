@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from kafka_coop.assignors import resolve
@@ -25,7 +25,7 @@ def split_topics(topics: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
         KafkaException: ``_INVALID_ARG``: an expression does not compile, or a name can't be
             a topic's.
     """
-    if isinstance(topics, str | bytes) or not isinstance(topics, Iterable):
+    if isinstance(topics, str | bytes) or not isinstance(topics, Collection):
         raise TypeError(f"topics expects a list of strings, got {topics!r}")
     names: list[str] = []
     patterns: list[str] = []
