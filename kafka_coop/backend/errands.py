@@ -166,7 +166,7 @@ class Errands:
         if not all(other.offsets for other in behind):
             self._at.wake()  # those are done
         match commit.answered(answer, as_member=as_member):
-            case Next.FINISHED:
+            case Next.FINISHED | Next.AT_ONCE:
                 return
             case Next.REDISCOVER:
                 self._lost(node)

@@ -20,6 +20,8 @@ from kafka_coop.types import NO_PARTITIONS, GroupMetadata, Partitions, TopicPart
 
 _BRIEFLY = 3
 """Attempts for errors that may be a deleted topic's."""
+_OF_WHAT_IT_SAID = (ErrorCode.offset_metadata_too_large, ErrorCode.invalid_commit_offset_size)
+"""Refusals of an offset's own text, where another one for the same partition may be taken."""
 
 
 class Next(enum.Enum):
@@ -27,8 +29,12 @@ class Next(enum.Enum):
 
     FINISHED = "every partition has its result"
     AGAIN = "wait a backoff, then send the rest"
+    AT_ONCE = "send the rest: it was not what was refused"
     REDISCOVER = "the coordinator is elsewhere; then send the rest"
     REJUDGE = "tell the member of the refusal, then send what is still ours"
+
+
+_HURRIED = (Next.FINISHED, Next.AT_ONCE)
 
 
 @dataclass(slots=True, eq=False)
@@ -85,8 +91,9 @@ class Commit:
     def answered(self, answer: OffsetsCommitted, *, as_member: bool = True) -> Next:
         """Takes an answer in.
 
-        Where a later commit's was sent in place of this one's, and refused (its metadata is too
-        long, say), this one is still to be sent.
+        Where a later commit's was sent in place of this one's, and refused for what it said, this
+        one is still to be sent. What a partition is refused for (no such topic, no right to it)
+        would meet this one, too.
 
         Without a membership (partitions assigned by hand) there is nothing to rejudge: the
         broker takes such commits for a group without members alone, and says 25 otherwise.
@@ -95,8 +102,8 @@ class Commit:
         for partition in list(self.offsets):
             error = answer.errors.get(partition, ErrorCode.unknown_server_error)
             match COMMIT[error]:
-                case Reaction.RAISE if self.sent[partition] != self.offsets[partition]:
-                    wanted = Next.AGAIN if wanted is Next.FINISHED else wanted
+                case Reaction.RAISE if error in _OF_WHAT_IT_SAID and self._differs(partition):
+                    wanted = Next.AT_ONCE if wanted is Next.FINISHED else wanted
                 case Reaction.DONE | Reaction.RAISE:
                     self._end(partition, error)
                 case Reaction.RETRY_BRIEFLY if self.attempts >= _BRIEFLY:
@@ -109,7 +116,7 @@ class Commit:
                     self.refusal = error
                     wanted = Next.REJUDGE
                 case _:
-                    wanted = Next.AGAIN if wanted is Next.FINISHED else wanted
+                    wanted = Next.AGAIN if wanted in _HURRIED else wanted
         return wanted
 
     def drop_foreign(self, *, is_ours: Callable[[TopicPartition], bool]) -> None:
@@ -130,6 +137,10 @@ class Commit:
         """No time is left: what has no result yet fails with ``error``."""
         for partition in list(self.offsets):
             self._end(partition, error)
+
+    def _differs(self, partition: TopicPartition) -> bool:
+        """Whether another commit's offset was sent for it."""
+        return self.sent[partition] != self.offsets[partition]
 
     def _end(self, partition: TopicPartition, error: ErrorCode) -> None:
         del self.offsets[partition]

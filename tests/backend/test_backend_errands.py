@@ -124,13 +124,28 @@ def test_a_commit_is_not_refused_for_what_a_later_one_said_in_its_place() -> Non
     finish(first)
     assert asked(good.send(None)) == {THERE: 3}
     refused = ErrorCode.offset_metadata_too_large
-    paused = good.send([OffsetsCommitted(errors={THERE: refused})])
-    assert isinstance(paused, Changed)
+    assert asked(good.send([OffsetsCommitted(errors={THERE: refused})])) == {THERE: 2}, "at once"
     with pytest.raises(StopIteration) as ended:
         bad.send(None)
     assert ended.value.value == {THERE: refused}
-    assert asked(good.send(None)) == {THERE: 2}
     assert finish(good) == {THERE: ErrorCode.none}
+
+
+def test_what_a_partition_is_refused_for_is_said_of_all_that_stand_in_line() -> None:
+    """One by one, those that wait would run out of time, and say no more than that."""
+    line = errands(ONE)
+    first, *waiting = (line.commit({THERE: OffsetAndMetadata(offset=n)}) for n in range(1, 1001))
+    for errand in (first, *waiting):
+        next(errand)
+    finish(first)
+    refused = ErrorCode.topic_authorization_failed
+    head, *others = waiting
+    assert asked(head.send(None)) == {THERE: 1000}
+    assert finish(head, [OffsetsCommitted(errors={THERE: refused})]) == {THERE: refused}
+    for errand in others:
+        with pytest.raises(StopIteration) as ended:
+            errand.send(None)
+        assert ended.value.value == {THERE: refused}
 
 
 def test_while_the_group_is_being_left_a_commit_takes_none_along() -> None:
