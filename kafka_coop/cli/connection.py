@@ -76,6 +76,7 @@ class Connection:
         """
         deadline = time.monotonic() + self.timeout
         wait = _FIRST_SLICE
+        self.admin.poll(0)  # what went wrong before, hours ago in a watch, is no reason now
         while True:
             self._heard.clear()
             try:
