@@ -217,11 +217,13 @@ def oidc_tokens(settings: OidcSettings, *, wall_clock: Callable[[], float]) -> T
 def _proxies() -> dict[str, str]:
     """The environment's. ``all_proxy`` is for what has none of its own, and urllib ignores it.
 
-    Nor does urllib speak SOCKS, and would take such a proxy for an HTTP one: that stays ignored.
+    Nor does urllib speak SOCKS, and would take such a proxy for an HTTP one, or for a URL that it
+    does not know: that stays ignored.
     """
-    found = urllib.request.getproxies()
-    rest = found.get("all", "socks")
-    return found if rest.lower().startswith("socks") else {"http": rest, "https": rest, **found}
+    named = urllib.request.getproxies().items()
+    found = {kind: proxy for kind, proxy in named if not proxy.lower().startswith("socks")}
+    rest = found.get("all")
+    return found if rest is None else {"http": rest, "https": rest, **found}
 
 
 def _is_http(url: str) -> bool:

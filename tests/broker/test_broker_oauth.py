@@ -421,6 +421,16 @@ def test_the_proxy_that_the_environment_names_is_asked_as_librdkafka_asks_it(
     assert len(there.requests) == serves
 
 
+@pytest.mark.parametrize("name", ["http_proxy", "all_proxy"])
+def test_a_socks_proxy_is_librdkafkas_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for other in [other for other in os.environ if other.lower().endswith("_proxy")]:
+        monkeypatch.delenv(other)
+    monkeypatch.setenv(name, "SOCKS5h://127.0.0.1:1")
+    with endpoint() as there:
+        there.answer = (200, b'{"access_token": "t", "expires_in": 60}')
+        assert oidc(there)().value == "t"
+
+
 def test_a_redirect_to_what_is_no_url_fails_as_other_answers_do() -> None:
     with endpoint() as there:
         there.answer = (302, b"")
