@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 KINDS = ("embedded", "local", "local-3", "container")
 
+_RELEASE = r"\d+\.\d+\.\d+[\w.-]*"
+_TAG = r"\w[\w.-]*"
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Which broker the fixture `kafka_cluster` yields."""
@@ -45,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     kind, version = config.getoption("--kafka"), config.getoption("--kafka-version")
     if version and kind == "embedded":
         raise pytest.UsageError("--kafka-version: the embedded broker is no release of Kafka's")
-    if version and kind.startswith("local") and not re.fullmatch(r"\d+\.\d+\.\d+.*", version):
+    if version and not re.fullmatch(_TAG if kind == "container" else _RELEASE, version):
         raise pytest.UsageError(f"--kafka-version: {version!r} is no release, such as 4.1.0")
 
 

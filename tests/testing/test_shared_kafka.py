@@ -253,7 +253,10 @@ def test_without_a_mock_cluster_tests_are_skipped_and_fail_in_ci(
     assert "1 error" in run_pytest(tmp_path, test, *options, CI="1")
 
 
-@pytest.mark.parametrize(("kind", "version"), [("embedded", "3.9.1"), ("local", "4")])
+@pytest.mark.parametrize(
+    ("kind", "version"),
+    [("embedded", "3.9.1"), ("local", "4"), ("local-3", "4.1.0/x"), ("container", "a/b")],
+)
 def test_a_release_that_is_none_is_refused(tmp_path: Path, kind: str, version: str) -> None:
     said = run_pytest(
         tmp_path, "def test_it(): pass", f"--kafka={kind}", f"--kafka-version={version}"
