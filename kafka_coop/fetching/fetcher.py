@@ -62,8 +62,8 @@ class Fetcher(Queries):
     One thread at a time: the caller serialises all methods except the queries at the end,
     which may be called from any thread while another one waits in `next` or `take`. The
     callbacks of the configuration (``error_cb``, ``stats_cb``, ``throttle_cb``,
-    ``oauth_cb``, the logger) run inside `next` and `take`; what the first three raise is
-    raised there.
+    ``oauth_cb``, the logger) run inside `next` and `take`; the first three may call whatever
+    delivers nothing, and what they raise is raised there.
 
     Neither that nor an exception from a signal handler (Ctrl-C) loses a record, or repeats one.
     Where it strikes in `add`, `remove`, `pause`, `resume` or `hold`, the change is made or it is
@@ -219,9 +219,9 @@ class Fetcher(Queries):
             KafkaException: librdkafka failed.
             ValueError: `n` is negative or more than a million.
             RuntimeError: The fetcher is closed.
-            Exception: A callback raised it, now or while the last messages were taken.
+            Exception: A callback raised it. One that came with messages runs with the next call.
         """
-        self._guard.reraise()
+        self._guard.serve()
         self._catch_up()
         buffer = self._buffer
         if n > 0 and buffer.index >= len(buffer.records) and self._newcomers.partitions:
@@ -239,16 +239,16 @@ class Fetcher(Queries):
             buffer.index += buffered
             taken = taken + rest
         if not taken:
-            self._guard.reraise()
+            self._guard.serve()
         return taken
 
     def _next_batch(self, timeout: float) -> Message | None:
         """Refills the buffer; if there is nothing to refill it with, waits for one message.
 
-        `consume` of several waits until it has them all, so the wait is a `poll`. What a callback
-        raised is raised when the batch is safely in the buffer, or else with the next call.
+        `consume` of several waits until it has them all, so the wait is a `poll`. Callbacks run
+        when the batch is safely in the buffer, or else with the next call.
         """
-        self._guard.reraise()
+        self._guard.serve()
         if self._torn:
             self._catch_up()  # it may give back records, which come before the next batch
             return self.next(timeout)
@@ -260,7 +260,7 @@ class Fetcher(Queries):
             buffer.records = []  # free the delivered ones before as many more are made
             buffer.records = self._consume(self._batches.size, 0.0)
             self._batches.came(buffer.records)
-        self._guard.reraise()
+        self._guard.serve()
         if buffer.index >= len(buffer.records):
             return None if timeout == 0 else self._poll(timeout)
         message = buffer.records[buffer.index]
@@ -312,7 +312,7 @@ class Fetcher(Queries):
             self._swallow()
             raise
         if message is None:
-            self._guard.reraise()
+            self._guard.serve()
         return message
 
     def _settle(self) -> None:
@@ -546,13 +546,13 @@ class Fetcher(Queries):
     def close(self) -> None:
         """Ends fetching and frees librdkafka's threads. A second call does nothing.
 
-        Callbacks may run inside, for the last time.
+        Callbacks do not run any more.
         """
         self._closed = True
         self._buffer.clear()
         self._last_taken = ()
         self._consumer.close()
-        self._guard.reraise()
+        self._guard.end()
 
     def _require_open(self) -> None:
         # confluent's pause() and resume() hand a null pointer to librdkafka once closed.

@@ -123,7 +123,7 @@ class GroupFetcher(Queries):
         """Gives everything up, leaves the group, and closes."""
         self._closed = True
         self._consumer.close()
-        self._guard.reraise()
+        self._guard.end()
 
     def identity(self) -> GroupMetadata:
         """The member as its coordinator knows it; its epoch stands for the generation."""
@@ -251,7 +251,7 @@ class GroupFetcher(Queries):
 
     def next(self, timeout: float) -> Message | None:
         """See `Fetching.next`. Rebalances are carried out inside."""
-        self._guard.reraise()
+        self._guard.serve()
         self._catch_up()
         self._settle()
         try:
@@ -263,12 +263,12 @@ class GroupFetcher(Queries):
             self._swallow()
             raise
         if message is None:
-            self._guard.reraise()
+            self._guard.serve()
         return message
 
     def take(self, n: int, timeout: float) -> list[Message]:
         """See `Fetching.take`. Rebalances are carried out inside."""
-        self._guard.reraise()
+        self._guard.serve()
         self._catch_up()
         self._settle()
         try:
@@ -278,7 +278,7 @@ class GroupFetcher(Queries):
             self._swallow()
             raise
         if not taken:
-            self._guard.reraise()
+            self._guard.serve()
         return taken
 
     def _explained(self, message: Message) -> Message:

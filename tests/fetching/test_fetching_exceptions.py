@@ -17,6 +17,7 @@ from confluent_kafka import Message
 from fetching_support import PATIENCE, SLICE, Topic, fetcher_of, offsets, until
 
 from kafka_coop.fetching.buffer import RecordBuffer
+from kafka_coop.fetching.callbacks import CallbackGuard
 from kafka_coop.fetching.fetcher import Fetcher
 from kafka_coop.fetching.newcomers import Newcomers
 from kafka_coop.testing import EmbeddedKafka
@@ -84,6 +85,35 @@ class TestCallbacks:
             until(lambda: raised > 3, lambda: read_it_all_once(fetcher, topic, 3000, step))
             raising = False
             step()  # one may have come with the last records
+
+    def test_one_may_ask_whatever_it_likes_of_the_brokers(self, kafka: EmbeddedKafka) -> None:
+        """Inside librdkafka it would hang the process, or end it by an assertion in C."""
+        answers: list[object] = []
+
+        def stats_cb(_: str) -> None:
+            of = confluent_kafka.TopicPartition(topic.name, 0, 0)
+            answers.append(fetcher.list_topics(timeout=PATIENCE).topics[topic.name].error)
+            answers.append(fetcher.get_watermark_offsets(of, PATIENCE))
+            answers.append(fetcher.offsets_for_times([of], PATIENCE)[0].error)
+            fetcher.pause(topic.all)
+            fetcher.seek(topic[0], 2)
+            fetcher.resume(topic.all)
+
+        topic = Topic(kafka, records=5)
+        with fetcher_of(kafka, statistics_interval_ms=20, stats_cb=stats_cb) as fetcher:
+            fetcher.add(topic.at(0))
+            until(lambda: len(answers) >= 30, lambda: fetcher.next(0.2))
+        assert answers[:3] == [None, (0, 5), None]
+
+    def test_librdkafka_runs_none_of_them_itself(self) -> None:
+        calls: list[object] = []
+        guard = CallbackGuard()
+        given = guard.guarded({"stats_cb": calls.append, "group.id": "g"})
+        given["stats_cb"]("{}")
+        assert not calls
+        guard.serve()
+        guard.serve()
+        assert calls == ["{}"]
 
     def test_errors_of_the_client_reach_error_cb(self) -> None:
         errors: list[confluent_kafka.KafkaError] = []
