@@ -23,7 +23,7 @@ from kafka_coop.cli.group import GroupLook, MemberLook, look_at_member, named
 from kafka_coop.fetching.native import told_offset
 from kafka_coop.hopeless import HOPELESS
 from kafka_coop.planning.table import shown
-from kafka_coop.types import Cluster, Partitions, TopicPartition
+from kafka_coop.types import MAX_STRING_BYTES, Cluster, Partitions, TopicPartition
 
 _GONE: Final = "Dead"
 _CONSUMERS: Final = ("consumer", "")
@@ -40,6 +40,10 @@ def look(connection: Connection, group_id: str) -> GroupLook:
         CommandError: There is no such group, it is of a kind without partitions to assign, or
             no broker answers.
     """
+    _require_name(group_id)
+    # First: it fails where the coordinator does not answer, and nothing worse. Librdkafka 2.16 ends
+    # the process by an assertion where a description is asked for of a coordinator that is away.
+    committed, unread = _committed(connection, group_id)
     described = _describe(connection, group_id)
     state = _words(described.state)
     if state == _GONE:
@@ -53,7 +57,6 @@ def look(connection: Connection, group_id: str) -> GroupLook:
             if error.status is not Exit.UNREACHABLE:
                 raise
             untold = _UNTOLD
-    committed, unread = _committed(connection, group_id)
     if state == _GONE:
         raise _missing(connection, group_id)
     topics = {t for m in members if m.subscription is not None for t in m.subscription.topics}
@@ -74,6 +77,18 @@ def look(connection: Connection, group_id: str) -> GroupLook:
         untold=untold,
         unread=unread or unreadable,
     )
+
+
+def _require_name(group_id: str) -> None:
+    """A consumer of confluent's ends the process over a name that is none."""
+    if not group_id:
+        raise CommandError("the group's name is empty", Exit.USAGE)
+    try:
+        size = len(group_id.encode())
+    except UnicodeEncodeError as error:
+        raise CommandError(f"group {group_id!r}: {error}", Exit.USAGE) from None
+    if size > MAX_STRING_BYTES or "\0" in group_id:
+        raise CommandError(f"no group has such a name: {group_id[:50]!r} …", Exit.USAGE)
 
 
 def group_names(connection: Connection) -> list[str]:
@@ -102,9 +117,6 @@ def _listed(connection: Connection) -> tuple[list[str], KafkaError | None]:
 
 
 def _describe(connection: Connection, group_id: str) -> Any:
-    if not group_id:
-        raise CommandError("the group's name is empty", Exit.USAGE)
-    connection.metadata()
     try:
         asked = connection.admin.describe_consumer_groups(
             [group_id], request_timeout=connection.timeout

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError
 
 from kafka_coop.cli.connection import Connection
 from kafka_coop.cli.exits import CommandError, Exit
-from kafka_coop.cli.reading import _classic_members
+from kafka_coop.cli.reading import _classic_members, look
 from kafka_coop.testing.cluster import wait_until
 from kafka_coop.testing.local import LocalKafka
 
@@ -69,3 +69,18 @@ def test_members_that_their_coordinator_does_not_tell_are_not_gone(
         with pytest.raises(CommandError) as failed:
             _classic_members(connection, "g", ())
         assert failed.value.status == Exit.UNREACHABLE
+
+
+def test_a_description_is_asked_for_of_a_coordinator_alone_that_has_just_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A watch ended with librdkafka's assertion when its group's coordinator was killed."""
+    connection = Connection({"bootstrap.servers": "127.0.0.1:1"}, timeout=1)
+
+    def away(_group: str) -> None:
+        raise CommandError("the coordinator does not answer", Exit.UNREACHABLE)
+
+    monkeypatch.setattr(connection, "committed", away)
+    monkeypatch.setattr(connection, "admin", None)  # it is not asked for anything
+    with pytest.raises(CommandError, match="the coordinator does not answer"):
+        look(connection, "g")

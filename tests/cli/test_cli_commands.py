@@ -142,6 +142,8 @@ def test_a_broker_that_says_nothing(silence: str, capsys: pytest.CaptureFixture[
         (["watch", "g", "-b", NOBODY, "--interval", "inf"], "'--interval'"),
         (["describe"], "GROUP"),
         (["describe", "", "-b", NOBODY], "the group's name is empty"),
+        (["describe", "a\udcff", "-b", NOBODY], "'a\\udcff'"),
+        (["watch", "x" * 32768, "-b", NOBODY], "no group has such a name"),
         (["no-such-command"], "no-such-command"),
     ],
 )
