@@ -5,7 +5,8 @@
    acknowledged (`kafka_coop.simulation.standing`).
 2  on_revoke before leaving: whatever a process stops claiming (in JoinGroup, by LeaveGroup) its
    user has given up already, and what was delivered of it was committed before, or that was tried
-   to its end. Evicted meanwhile: on_lost instead.
+   to its end; no round that waits for on_revoke is waited for by that. Evicted meanwhile: on_lost
+   instead.
 3  Liveness, checked at the end of a run (`kafka_coop.simulation.settling`).
 4  Cooperative: what a member is given again is never revoked in between, nor lost, nor withheld
    while its session is sure.
@@ -331,11 +332,15 @@ class Watcher:
         if process.world.trace is not None:
             actions = ", ".join(type(a).__name__ for a in step.actions) or "poll"
             self._tell(process, f"begins step {step.step_id}: {actions}")
-        if process.member.generation != NO_GENERATION:
+        if process.member.generation == NO_GENERATION:
+            unlike = "it is out"
+        elif not process.commits_open:
+            unlike = "what it commits waits for a round behind that"
+        else:
             return
         for action in step.actions:
             if isinstance(action, ef.CallRevoked) and action.partitions:
-                text = f"{process.name}: on_revoke of {briefly(action.partitions)}, and it is out"
+                text = f"{process.name}: on_revoke of {briefly(action.partitions)}, and {unlike}"
                 raise InvariantViolated("2", text)
 
     def calling(self, process: Process, action: ef.Action, partitions: Partitions) -> None:
