@@ -45,10 +45,14 @@ def serve(
 ) -> None:
     """Processes records until told to stop.
 
-    Offsets are committed in the background, of records that an earlier round of the loop has
-    done with; when partitions are revoked; and at the end.
+    Offsets of what was processed are committed in the background; when partitions are revoked;
+    and at the end, also where ``handle`` has raised: what it failed at, and what came with it, is
+    read again by whoever owns the partition next. Were offsets stored by `consume`, as they are
+    unless that is switched off, the whole batch would be committed, and never processed.
     """
-    consumer = CoopConsumer({"auto.offset.reset": "earliest", **config})
+    consumer = CoopConsumer(
+        {"auto.offset.reset": "earliest", **config, "enable.auto.offset.store": False}
+    )
     consumer.subscribe(topics, listener=State())
     with consumer:  # leaves the group, however the loop ends
         while not stopping.is_set():
@@ -66,6 +70,7 @@ def serve(
                     log.warning("%s", problem)
                     continue
                 handle(message)
+                consumer.store_offsets(message)
                 processed.labels(message.topic()).inc()
 
 

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import urllib.request
 from ast import literal_eval
 from datetime import timedelta
@@ -159,6 +160,34 @@ def test_a_crash_between_results_and_offsets_repeats_nothing(
 
 
 @pytest.mark.verdict
+def test_what_the_service_failed_at_is_read_again(
+    embedded: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And so is what came with it: it was never processed."""
+    service = imported("service", monkeypatch)
+    topic = f"orders-{uuid4().hex}"
+    embedded.create_topic(topic)
+    config = {
+        "bootstrap.servers": embedded.bootstrap_servers,
+        "group.id": topic,
+        "session.timeout.ms": 6000,
+    }
+    service.fill(config, topic, [0], records=100)
+    processed: list[int | None] = []
+
+    def fail(message: Message) -> None:
+        if len(processed) == 5:
+            raise ZeroDivisionError
+        processed.append(message.offset())
+
+    with pytest.raises(ZeroDivisionError):
+        service.serve(config, [topic], fail, threading.Event())
+    reader = Consumer(config)
+    (committed,) = reader.committed([TopicPartition(topic, 0)], timeout=30)
+    reader.close()
+    assert processed == list(range(committed.offset))
+
+
 def test_the_service_ends_in_good_order_at_sigterm(embedded: EmbeddedKafka) -> None:
     embedded.create_topic("orders", partitions=12)
     service = subprocess.Popen(
