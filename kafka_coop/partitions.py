@@ -11,7 +11,7 @@ from confluent_kafka import OFFSET_INVALID, KafkaError
 from confluent_kafka import TopicPartition as ConfluentTopicPartition
 
 from kafka_coop.protocol.messages import OffsetAndMetadata
-from kafka_coop.types import Partitions, TopicPartition
+from kafka_coop.types import MAX_STRING_BYTES, Partitions, TopicPartition
 
 
 def _comparing(how: Callable[[Any, Any], bool]) -> Callable[[PartitionResult, object], bool]:
@@ -106,15 +106,31 @@ def confluent(partitions: Partitions) -> list[ConfluentTopicPartition]:
 def offsets_of(
     given: Collection[Any], *, argument: str = "offsets"
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Reads partitions with their offsets, as a commit takes them."""
+    """Reads partitions with their offsets, as a commit takes them.
+
+    Raises:
+        TypeError, ValueError: As `plain`, or metadata that no request can hold: brokers cut the
+            connection that brings it, which is the group's, and with it all that goes along.
+    """
     return {
         partition: OffsetAndMetadata(
             offset=one.offset,
             leader_epoch=-1 if one.leader_epoch is None else one.leader_epoch,
-            metadata=one.metadata or "",
+            metadata=_sendable(partition, one.metadata or ""),
         )
         for partition, one in zip(plain(given, argument=argument), given, strict=True)
     }
+
+
+def _sendable(of: TopicPartition, metadata: str) -> str:
+    length = len(metadata.encode())
+    if length > MAX_STRING_BYTES:
+        raise ValueError(
+            f"the metadata of {of.topic}[{of.partition}] has {length} bytes, and no request can "
+            f"hold more than {MAX_STRING_BYTES}: shorten it (brokers take 4096, unless told "
+            "otherwise by offset.metadata.max.bytes)"
+        )
+    return metadata
 
 
 def with_offsets(

@@ -98,6 +98,16 @@ def test_a_name_that_no_request_can_say_is_refused(name: str) -> None:
     assert refused.value.args[0].code() == KafkaError._INVALID_ARG
 
 
+@pytest.mark.parametrize("asynchronous", [True, False])
+def test_metadata_that_no_request_can_say_is_refused(
+    ours: CoopConsumer, asynchronous: bool
+) -> None:
+    """Brokers cut the connection: for a minute it was sent again and again, and all behind it."""
+    long = [TopicPartition("t", 0, 1, metadata="m" * 40_000)]
+    with pytest.raises(ValueError, match=r"t\[0\] has 40000 bytes"):
+        ours.commit(offsets=long, asynchronous=asynchronous)
+
+
 # --- the same wrong call, the same exception -----------------------------------------------------
 
 THERE = [TopicPartition("t", 0, 0)]
