@@ -34,6 +34,7 @@ class PlanColumns:
 
     Attributes:
         snapshot: The group, with what each member claims by its own word.
+        names: Per member its name, or its id where it has none.
         before: Per position its rightful owner, or `NOBODY`.
         after: Per position who is to own it, or `NOBODY`.
         moved: Whether an owner who is there has to give it up.
@@ -52,7 +53,6 @@ class PlanColumns:
         names: Mapping[str, str],
     ) -> None:
         self._members = members
-        self._names = names
         self.snapshot = Snapshot(
             cluster,
             {
@@ -60,6 +60,7 @@ class PlanColumns:
                 for m, p in members.items()
             },
         )
+        self.names = tuple(names.get(m, m) for m in self.snapshot.members)
         self.before: Ints = self.snapshot.owned.owner
         self.after = self.owners(intended)
         self.moved: Flags = (self.before != NOBODY) & (self.before != self.after)
@@ -84,11 +85,8 @@ class PlanColumns:
         return among
 
     def name(self, index: int) -> str | None:
-        """The member's name, or id where it has none; None for `NOBODY`."""
-        if index == NOBODY:
-            return None
-        member = self.snapshot.members[index]
-        return self._names.get(member, member)
+        """The member's, of `names`; None for `NOBODY`."""
+        return None if index == NOBODY else self.names[index]
 
     def named(self, which: Flags) -> tuple[PartitionPlan, ...]:
         """The partitions at the positions where the flags are set."""

@@ -141,7 +141,7 @@ class GroupPlan:
         waits = at.counts(np.where(at.withheld, at.after, NOBODY))
         return tuple(
             MemberPlan(
-                member=self.names.get(member, member),
+                member=name,
                 topics=int(group.kind_sizes[group.kinds[m]]),
                 before=int(before[m]),
                 after=int(after[m]),
@@ -151,7 +151,7 @@ class GroupPlan:
                 load_before=None if at.loads is None else float(at.loads[0][m]),
                 load_after=None if at.loads is None else float(at.loads[1][m]),
             )
-            for m, member in enumerate(group.members)
+            for m, name in enumerate(at.names)
         )
 
     def ways(self) -> Iterator[Way]:
