@@ -122,8 +122,6 @@ def _describe(connection: Connection, group_id: str) -> Any:
             [group_id], request_timeout=connection.timeout
         )
         return connection.result(asked[group_id])
-    except ValueError as error:
-        raise CommandError(f"group {group_id!r}: {error}", Exit.USAGE) from None
     except KafkaException as error:
         failed = error.args[0]
         if failed.code() == KafkaError._INVALID_ARG:  # noqa: SLF001  # librdkafka's code
