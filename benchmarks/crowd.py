@@ -44,6 +44,7 @@ from benchmarks.process_size import ProcessSize
 from kafka_coop.consumer import CoopConsumer
 from kafka_coop.testing import LocalKafka
 from kafka_coop.testing.cluster import KafkaCluster
+from kafka_coop.testing.ending import wait_or_kill
 
 SESSION = timedelta(seconds=45)
 PATIENCE = 900.0
@@ -195,11 +196,7 @@ class Crowd:
             if process.stdin is not None:
                 process.stdin.close()
         for process in self.processes:
-            try:
-                process.wait(120)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            wait_or_kill(process, 120)
             if process.stdout is not None:
                 process.stdout.close()
 

@@ -6,6 +6,7 @@ which share one topic of `PARTITIONS`, and log what comes; how they stand is rea
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import functools
 import operator
@@ -13,16 +14,19 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 from confluent_kafka import Producer
 
 import kafka_coop
+from benchmarks.broker import broker
 from benchmarks.rebalance_cost import History
 from benchmarks.settled import MemberLog, settled
+from kafka_coop.testing.ending import wait_or_kill
 from kafka_coop.testing.java import client_program
 
 PARTITIONS = 48
@@ -75,6 +79,34 @@ class Load(threading.Thread):
         self.join()
         self._producer.flush(10)
         del self._producer  # else it says, when the broker ends, that it has none any more
+
+
+@contextlib.contextmanager
+def under_load(version: str) -> Iterator[tuple[str, str, Path]]:
+    """A broker of this version, and a topic on it that is written to.
+
+    Yields:
+        The broker's address, the topic, and a folder for logs: what `Group` takes.
+    """
+    topic = "load"
+    with broker(version) as kafka, tempfile.TemporaryDirectory() as folder:
+        kafka.create_topic(topic, partitions=PARTITIONS)
+        load = Load(kafka.bootstrap_servers, topic)
+        load.start()
+        yield kafka.bootstrap_servers, topic, Path(folder)
+        load.stop()
+
+
+def names_among(known: Collection[str]) -> Callable[[str], list[str]]:
+    """Reads a list of names, for argparse: what is none of the known ones is refused."""
+
+    def names(text: str) -> list[str]:
+        found = text.split(",")
+        if unknown := [name for name in found if name not in known]:
+            raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(known)}")
+        return found
+
+    return names
 
 
 @functools.cache
@@ -251,8 +283,4 @@ class Group:
             if process.stdin is not None:
                 process.stdin.close()
         for process in self.processes:
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            wait_or_kill(process, 20)

@@ -41,14 +41,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.broker import broker
-from benchmarks.group import HEARTBEAT, MEMBERS, PARTITIONS, TO_BEAT, Group, Load
+from benchmarks.group import HEARTBEAT, MEMBERS, TO_BEAT, Group, names_among, under_load
 from benchmarks.rebalance_cost import Cost, report
 from benchmarks.rebalance_goals import verdict
 from kafka_coop.testing.ending import end_in_order_at_sigterm
@@ -148,15 +146,10 @@ def warm_up(client: str, bootstrap: str, topic: str, folder: Path) -> None:
 
 
 def add_phases(parser: argparse.ArgumentParser) -> None:
-    """Adds ``--phases``, a list of names in `PHASES`: what is none of them is refused."""
-
-    def names(text: str) -> list[str]:
-        found = text.split(",")
-        if unknown := [name for name in found if name not in PHASES]:
-            raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(PHASES)}")
-        return found
-
-    parser.add_argument("--phases", type=names, default="in phase,spread", help="comma-separated")
+    """Adds ``--phases``, a list of names in `PHASES`."""
+    parser.add_argument(
+        "--phases", type=names_among(PHASES), default="in phase,spread", help="comma-separated"
+    )
 
 
 def main() -> int:
@@ -169,27 +162,21 @@ def main() -> int:
     options = parser.parse_args()
     end_in_order_at_sigterm()
     costs: dict[tuple[str, str, str], list[Cost]] = defaultdict(list)
-    with broker(options.kafka) as kafka, tempfile.TemporaryDirectory() as folder:
-        kafka.create_topic("load", partitions=PARTITIONS)
-        load = Load(kafka.bootstrap_servers, "load")
-        load.start()
+    with under_load(options.kafka) as place:
         for client in options.clients.split(","):
-            warm_up(client, kafka.bootstrap_servers, "load", Path(folder))
+            warm_up(client, *place)
         for run in range(options.runs):
             for phase in options.phases:
                 for client in options.clients.split(","):
                     measured = measure(
                         client,
-                        kafka.bootstrap_servers,
-                        "load",
-                        Path(folder),
+                        *place,
                         apart=PHASES[phase],
                         calm=options.calm,
                         later=HEARTBEAT * (run + 0.5) / options.runs,
                     )
                     for event, cost in zip(EVENTS, measured, strict=True):
                         costs[client, phase, event].append(cost)
-        load.stop()
     report(costs)
     return verdict(costs)
 

@@ -25,13 +25,11 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from pathlib import Path
 
-from benchmarks.broker import broker
-from benchmarks.group import HEARTBEAT, MEMBERS, PARTITIONS, Group, Load
+from benchmarks.group import HEARTBEAT, MEMBERS, Group, under_load
 from benchmarks.rebalance import PHASES, add_phases, wait_for_moment
 from benchmarks.rebalance_cost import Cost, report
 from benchmarks.rebalance_goals import verdict
@@ -80,16 +78,10 @@ def main() -> int:
     options = parser.parse_args()
     end_in_order_at_sigterm()
     costs: dict[tuple[str, str, str], list[Cost]] = defaultdict(list)
-    with broker(options.kafka) as kafka, tempfile.TemporaryDirectory() as folder:
-        kafka.create_topic("load", partitions=PARTITIONS)
-        load = Load(kafka.bootstrap_servers, "load")
-        load.start()
+    with under_load(options.kafka) as place:
         for _ in range(options.runs):
             for phase, way in itertools.product(options.phases, options.ways.split(",")):
-                costs[way, phase, "restart"] += measure(
-                    way, kafka.bootstrap_servers, "load", Path(folder), apart=PHASES[phase]
-                )
-        load.stop()
+                costs[way, phase, "restart"] += measure(way, *place, apart=PHASES[phase])
     report(costs)
     return verdict(costs)
 

@@ -26,14 +26,12 @@ import argparse
 import random
 import statistics
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.broker import broker
-from benchmarks.group import MEMBERS, OUR_CODE, PARTITIONS, VARIANTS, Group, Load
+from benchmarks.group import MEMBERS, OUR_CODE, VARIANTS, Group, names_among, under_load
 from benchmarks.rebalance_cost import Cost
 from kafka_coop.testing.ending import end_in_order_at_sigterm
 from kafka_coop.testing.local import DEFAULT_VERSION
@@ -140,21 +138,15 @@ def checkout(text: str) -> Path:
     return folder
 
 
-def variants(text: str) -> list[str]:
-    """Names in `benchmarks.group.VARIANTS`, for argparse."""
-    found = list(filter(None, text.split(",")))
-    if unknown := [name for name in found if name not in VARIANTS]:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(VARIANTS)}")
-    return found
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("before", type=checkout)
     parser.add_argument("after", type=checkout, nargs="?", default=OUR_CODE)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--cycles", type=int, default=5)
-    parser.add_argument("--variants", type=variants, default=[], help="comma-separated")
+    parser.add_argument(
+        "--variants", type=names_among(VARIANTS), default=[], help="comma-separated"
+    )
     parser.add_argument("--kafka", default=DEFAULT_VERSION, help="the broker's version")
     options = parser.parse_args()
     if min(options.rounds, options.cycles) < 1 or options.rounds * options.cycles < FEWEST:
@@ -165,17 +157,13 @@ def main() -> int:
     client = "+".join(["kafka_coop", *options.variants])
     versions = [("before", options.before), ("after", options.after)]
     costs: dict[tuple[str, str], list[Cost]] = defaultdict(list)
-    with broker(options.kafka) as kafka, tempfile.TemporaryDirectory() as folder:
-        kafka.create_topic("load", partitions=PARTITIONS)
-        load = Load(kafka.bootstrap_servers, "load")
-        load.start()
+    with under_load(options.kafka) as place:
         for number in range(options.rounds + 1):
             for version, code in versions[:: 1 if number % 2 else -1]:
-                group = Group(client, kafka.bootstrap_servers, "load", Path(folder), code)
+                group = Group(client, *place, code)
                 for event, cost in measure(group, options.cycles if number else 1):
                     if number:
                         costs[event, version].append(cost)
-        load.stop()
     return report(costs)
 
 

@@ -11,13 +11,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from pathlib import Path
 
-from benchmarks.broker import broker
-from benchmarks.group import MEMBERS, PARTITIONS, PATIENCE, Group, Load
+from benchmarks.group import MEMBERS, PATIENCE, Group, under_load
 from benchmarks.rebalance import AFTER_KILL
 from benchmarks.rebalance_cost import Cost, report
 from benchmarks.rebalance_goals import WATCHED, verdict
@@ -94,16 +92,12 @@ def main() -> int:
     end_in_order_at_sigterm()
     costs: dict[tuple[str, str, str], list[Cost]] = defaultdict(list)
     memory: list[int] = []
-    with broker(options.kafka) as kafka, tempfile.TemporaryDirectory() as folder:
-        kafka.create_topic("load", partitions=PARTITIONS)
-        load = Load(kafka.bootstrap_servers, "load")
-        load.start()
+    with under_load(options.kafka) as place:
         for _ in range(options.runs):
             for name, chosen in (("", ()), (WATCHED, ("coop.watchdog=true",))):
-                cost, resident = measure(kafka.bootstrap_servers, "load", Path(folder), *chosen)
+                cost, resident = measure(*place, *chosen)
                 costs[f"kafka_coop{name}", "in phase", "kill"].append(cost)
                 memory += resident
-        load.stop()
     report(costs)
     status = verdict(costs)
     print(f"\nA watchdog's memory: {max(memory) / 1024:.0f} MiB resident")

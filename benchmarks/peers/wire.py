@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Self
 
+from kafka_coop.testing.ending import wait_or_kill
 from kafka_coop.types import Cluster
 
 _INT8 = struct.Struct(">b")
@@ -98,11 +99,7 @@ class Peer:
         self._said.close()
 
     def _wait(self) -> int:
-        try:
-            return self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            return self._process.wait()
+        return wait_or_kill(self._process, 10)
 
     def peak_memory(self) -> int | None:
         """The most bytes the process has had in memory; None where the system does not tell.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
+from typing import Any
 
 
 def end_in_order_at_sigterm() -> None:
@@ -13,3 +15,16 @@ def end_in_order_at_sigterm() -> None:
     that the next benchmark measures with.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
+def wait_or_kill(process: subprocess.Popen[Any], seconds: float) -> int:
+    """Waits for a process that was asked to end, and kills it where it does not in time.
+
+    Returns:
+        Its exit status.
+    """
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
