@@ -285,7 +285,8 @@ class Fetcher(Queries):
             self._last_taken = taken
             buffer.records, buffer.index, buffer.aside, buffer.behind = contents
         except BaseException:
-            self._swallow()
+            self._swallowed = True  # before any call: at its beginning a second Ctrl-C may strike
+            self._fetch_swallowed_again()
             raise
         self._newcomers.saw(taken, all_there_was=len(taken) < asked, held=buffer.aside)
         self._batches.came(taken)
@@ -298,7 +299,8 @@ class Fetcher(Queries):
             # a signal handler could raise at its end, when these count as delivered.
             self._last_taken = taken[:]  # a copy: the list itself is the user's
         except BaseException:
-            self._swallow()
+            self._swallowed = True  # before any call: at its beginning a second Ctrl-C may strike
+            self._fetch_swallowed_again()
             raise
         return taken
 
@@ -309,7 +311,8 @@ class Fetcher(Queries):
             if message is not None:
                 self._last_taken = (message,)
         except BaseException:
-            self._swallow()
+            self._swallowed = True  # before any call: at its beginning a second Ctrl-C may strike
+            self._fetch_swallowed_again()
             raise
         if message is None:
             self._guard.serve()
@@ -341,10 +344,6 @@ class Fetcher(Queries):
         self._require_open()
         if self._swallowed and not self._torn:
             self._fetch_swallowed_again()
-
-    def _swallow(self) -> None:
-        self._swallowed = True
-        self._fetch_swallowed_again()
 
     def _fetch_swallowed_again(self) -> None:
         """Seeks back where librdkafka is further than what was delivered.

@@ -260,7 +260,8 @@ class GroupFetcher(Queries):
                 message = self._explained(message)
                 self._last_taken = (message,)
         except BaseException:
-            self._swallow()
+            self._swallowed = True  # before any call, as in `Fetcher`
+            self._fetch_swallowed_again()
             raise
         if message is None:
             self._guard.serve()
@@ -275,7 +276,8 @@ class GroupFetcher(Queries):
             taken = [self._explained(message) for message in self._consumer.consume(n, timeout)]
             self._last_taken = taken[:]  # no call from here on, as in `Fetcher`
         except BaseException:
-            self._swallow()
+            self._swallowed = True  # before any call, as in `Fetcher`
+            self._fetch_swallowed_again()
             raise
         if not taken:
             self._guard.serve()
@@ -312,16 +314,14 @@ class GroupFetcher(Queries):
         for of in partitions:
             self._sought.pop(of, None)
 
-    def _swallow(self) -> None:
-        if not self._closed:
-            self._swallowed = True
-            self._fetch_swallowed_again()
-
     def _fetch_swallowed_again(self) -> None:
         """Seeks back where librdkafka is further than what was delivered.
 
-        A second Ctrl-C may strike in here: the next call does the rest.
+        A second Ctrl-C may strike in here: the next call does the rest. Who closed inside a
+        callback has nothing to fetch.
         """
+        if self._closed:
+            return
         expected = self._ledger.expected()
         native = native_partitions(self._fetched)
         for of, actual in known_positions(self._consumer.position(native)).items():
