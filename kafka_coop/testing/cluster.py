@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any, Final, Self
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec  # type: ignore[attr-defined]  # its stubs hide ClusterMetadata
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
@@ -18,6 +18,7 @@ from kafka_coop.fetching.native import told_offset
 
 REQUEST_TIMEOUT: Final = timedelta(seconds=30)
 _POLL: Final = 0.02
+_NO_LEADER_YET: Final = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 _QUIET: Final[Mapping[str, Any]] = {
     "log_level": 0,  # a broker that is not up yet is no news
     "reconnect.backoff.ms": 20,
@@ -159,7 +160,21 @@ def leaders(admin: AdminClient, topic: str) -> int:
 
 
 def end_offsets(admin: AdminClient, name: str) -> dict[int, int]:
-    """As `KafkaCluster.end_offsets`."""
+    """As `KafkaCluster.end_offsets`.
+
+    The metadata may know of a leader that does not yet know of itself: it is asked again.
+    """
+    deadline = time.monotonic() + REQUEST_TIMEOUT.total_seconds()
+    while True:
+        try:
+            return _end_offsets_now(admin, name)
+        except KafkaException as error:
+            if error.args[0].code() not in _NO_LEADER_YET or time.monotonic() >= deadline:
+                raise
+        time.sleep(_POLL)
+
+
+def _end_offsets_now(admin: AdminClient, name: str) -> dict[int, int]:
     topic = admin.list_topics(name, timeout=REQUEST_TIMEOUT.total_seconds()).topics[name]
     if topic.error is not None:
         raise KafkaException(topic.error)

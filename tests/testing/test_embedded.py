@@ -22,6 +22,7 @@ from embedded_wire import Wire, announced, heartbeat, join, member, refused_join
 from kio.index import api_key_map  # type: ignore[attr-defined]  # public, if not declared so
 
 from kafka_coop.testing import librdkafka
+from kafka_coop.testing.cluster import end_offsets, quiet_admin
 from kafka_coop.testing.embedded import API_KEYS, DISCONNECT, Api, EmbeddedKafka, EmbeddedKafkaError
 
 COORDINATOR_NOT_AVAILABLE = 15
@@ -182,6 +183,25 @@ class TestTopics:
         cluster.create_topic("ends", partitions=2)
         produce(cluster, "ends", [b"a", b"b"])
         assert cluster.end_offsets("ends") == {0: 2, 1: 0}
+
+    def test_a_leader_that_does_not_yet_know_of_itself_is_asked_again(
+        self, cluster: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        cluster.create_topic("ends")
+        admin, answers = (
+            quiet_admin(cluster.bootstrap_servers),
+            [KafkaError.NOT_LEADER_FOR_PARTITION],
+        )
+        list_offsets = admin.list_offsets
+
+        def refused_once(*asked: Any, **options: Any) -> Any:
+            if answers:
+                raise KafkaException(KafkaError(answers.pop()))
+            return list_offsets(*asked, **options)
+
+        monkeypatch.setattr(admin, "list_offsets", refused_once)
+        assert end_offsets(admin, "ends") == {0: 0}
+        assert not answers
 
     def test_an_unknown_topic_has_no_ends(self, cluster: EmbeddedKafka) -> None:
         with pytest.raises(KafkaException) as refused:
