@@ -1,4 +1,4 @@
-"""The group of a rebalance benchmark, its members and its load.
+"""The group of a rebalance benchmark, and its broker under load.
 
 The members are processes of `benchmarks.rebalance_member`, or Java's of ``RebalanceMember.java``,
 which share one topic of `PARTITIONS`, and log what comes; how they stand is read off the logs.
@@ -15,15 +15,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
-from confluent_kafka import Producer
-
 import kafka_coop
 from benchmarks.broker import broker
+from benchmarks.load import Load
 from benchmarks.rebalance_cost import History
 from benchmarks.settled import MemberLog, settled
 from kafka_coop.testing.ending import wait_or_kill
@@ -55,32 +53,6 @@ OUR_CODE = Path(kafka_coop.__file__).parents[1]
 """The folder that this process has its `kafka_coop` from."""
 
 
-class Load(threading.Thread):
-    """Produces at a steady rate, round robin."""
-
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        super().__init__(daemon=True)
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
-        self._topic = topic
-        self._stop_now = threading.Event()
-
-    def run(self) -> None:
-        started, sent = time.monotonic(), 0
-        while not self._stop_now.wait(0.002):
-            due = int((time.monotonic() - started) * RATE)
-            with contextlib.suppress(BufferError):  # a busy machine: what is due is sent later
-                while sent < due:
-                    self._producer.produce(self._topic, b"x" * 100, partition=sent % PARTITIONS)
-                    sent += 1
-            self._producer.poll(0)
-
-    def stop(self) -> None:
-        self._stop_now.set()
-        self.join()
-        self._producer.flush(10)
-        del self._producer  # else it says, when the broker ends, that it has none any more
-
-
 @contextlib.contextmanager
 def under_load(version: str) -> Iterator[tuple[str, str, Path]]:
     """A broker of this version, and a topic on it that is written to.
@@ -91,10 +63,8 @@ def under_load(version: str) -> Iterator[tuple[str, str, Path]]:
     topic = "load"
     with broker(version) as kafka, tempfile.TemporaryDirectory() as folder:
         kafka.create_topic(topic, partitions=PARTITIONS)
-        load = Load(kafka.bootstrap_servers, topic)
-        load.start()
-        yield kafka.bootstrap_servers, topic, Path(folder)
-        load.stop()
+        with Load(kafka.bootstrap_servers, topic, PARTITIONS, RATE):
+            yield kafka.bootstrap_servers, topic, Path(folder)
 
 
 def names_among(known: Collection[str]) -> Callable[[str], list[str]]:

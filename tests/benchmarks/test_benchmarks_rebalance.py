@@ -6,7 +6,6 @@ import argparse
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -15,7 +14,8 @@ from pathlib import Path
 import pytest
 
 import benchmarks.group
-from benchmarks.group import HEARTBEAT, PARTITIONS, Group, Load
+from benchmarks.group import HEARTBEAT, PARTITIONS, RATE, Group
+from benchmarks.load import Load
 from benchmarks.rebalance import add_phases
 from benchmarks.settled import MemberLog, settled
 from kafka_coop.testing.cluster import KafkaCluster, wait_until
@@ -182,24 +182,22 @@ def test_who_waits_ends_when_nobody_is_left_to_tell_it(waiting: Group) -> None:
 def test_members_of_three_clients_log_alike(kafka: KafkaCluster, tmp_path: Path) -> None:
     topic = f"mixed-{time.time_ns()}"
     kafka.create_topic(topic, partitions=PARTITIONS)
-    load = Load(kafka.bootstrap_servers, topic)
     group = Group("mixed", kafka.bootstrap_servers, topic, tmp_path)
     patient = "session.timeout.ms=45000"  # a busy machine's members are not to lose each other
-    load.start()
-    try:
-        group.start_all([patient], [patient], [patient])
-        group.start(patient, wait=True, stay=True)
-        group.settle()
-        start = time.time()
-        group.go(3)
-        group.settle(rest=1.0)
-        end = time.time()
-        group.terminate(3)
-        group.settle()
-        assert group.processes[3].poll() is None, "its consumer has left, and it stays"
-    finally:
-        group.stop()
-        load.stop()
+    with Load(kafka.bootstrap_servers, topic, PARTITIONS, RATE):
+        try:
+            group.start_all([patient], [patient], [patient])
+            group.start(patient, wait=True, stay=True)
+            group.settle()
+            start = time.time()
+            group.go(3)
+            group.settle(rest=1.0)
+            end = time.time()
+            group.terminate(3)
+            group.settle()
+            assert group.processes[3].poll() is None, "its consumer has left, and it stays"
+        finally:
+            group.stop()
     assert group.processes[3].returncode == 0, "it ends when its input does"
     cost = group.history().cost(start, end)
     assert len(cost.latencies) == sum(
@@ -215,38 +213,38 @@ def test_members_of_three_clients_log_alike(kafka: KafkaCluster, tmp_path: Path)
         assert kinds == {"r", "g", "+", "-"}, number
 
 
-class FullProducer:
-    """Takes a few records, and more after each poll: a queue that is nearly full."""
-
-    def __init__(self, enough: int) -> None:
-        self.taken: list[int] = []
-        self.refused = 0
-        self.done = threading.Event()
-        self._enough = enough
-        self._room = 0
-
-    def produce(self, _topic: str, _value: bytes, *, partition: int) -> None:
-        if not self._room:
-            self.refused += 1
-            raise BufferError("Local: Queue full")
-        self._room -= 1
-        self.taken.append(partition)
-        if len(self.taken) >= self._enough:
-            self.done.set()
-
-    def poll(self, _timeout: float) -> None:
-        self._room = 3
-
-    def flush(self, _timeout: float) -> None:
-        pass
+def test_a_load_is_of_all_partitions_alike(kafka: KafkaCluster) -> None:
+    topic = f"load-{time.time_ns()}"
+    kafka.create_topic(topic, partitions=PARTITIONS)
+    with Load(kafka.bootstrap_servers, topic, PARTITIONS, rate=1000):
+        wait_until(
+            lambda: sum(kafka.end_offsets(topic).values()) > 10 * PARTITIONS,
+            "no records come",
+            timedelta(seconds=60),
+        )
+    counts = kafka.end_offsets(topic).values()
+    assert len(counts) == PARTITIONS
+    assert max(counts) - min(counts) <= 1, "as soon as the block has ended"
 
 
-def test_a_full_producer_does_not_end_the_load() -> None:
-    load = Load("nowhere:1", "t")
-    full = FullProducer(enough=3 * PARTITIONS)
-    load._producer = full  # type: ignore[assignment]  # it has what is asked of it
-    load.start()
-    assert full.done.wait(60)
-    load.stop()
-    assert full.refused
-    assert full.taken == [i % PARTITIONS for i in range(len(full.taken))], "none is left out"
+def assert_not_sound(load: Load, why: str) -> None:
+    with pytest.raises(RuntimeError, match=why), load:
+        load._process.wait(60)
+
+
+def test_a_load_that_ends_by_itself_is_told(
+    kafka: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = Load(kafka.bootstrap_servers, "nowhere", PARTITIONS, RATE)
+    monkeypatch.setattr(load, "_command", [sys.executable, "-c", ""])
+    assert_not_sound(load, "the load ended before it was told to, with status 0")
+
+
+def test_a_record_that_is_not_taken_is_told(
+    kafka: KafkaCluster, capfd: pytest.CaptureFixture[str]
+) -> None:
+    topic = f"load-{time.time_ns()}"
+    needs_keys = {"cleanup.policy": "compact"}
+    kafka.create_topic(topic, config=needs_keys)
+    assert_not_sound(Load(kafka.bootstrap_servers, topic, 1, RATE), "with status 1")
+    assert "InvalidRecordException" in capfd.readouterr().err
