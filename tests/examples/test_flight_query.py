@@ -23,6 +23,8 @@ from kafka_coop.testing.cluster import KafkaCluster, wait_until
 
 ROOT = Path(__file__).parents[2]
 DAYS = 2
+_TO_ITS_END = 2 * PATIENCE + 100
+"""Seconds: Spark starts, the query runs, and hands over, and gives either up sooner by itself."""
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +63,10 @@ def ended(job: Job) -> int:
             start_new_session=True,
         )
         try:
-            code = driver.wait(PATIENCE + 60)
+            code = driver.wait(_TO_ITS_END)
+        except subprocess.TimeoutExpired as error:
+            error.add_note(log.read_text()[-3000:])
+            raise
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(driver.pid, signal.SIGKILL)
@@ -72,7 +77,7 @@ def ended(job: Job) -> int:
 
 @pytest.mark.verdict
 @pytest.mark.xdist_group("spark")  # as all tests that start one: it takes all cores to start
-@pytest.mark.timeout(3 * PATIENCE + 200)
+@pytest.mark.timeout(3 * _TO_ITS_END + 200)
 def test_a_query_that_is_killed_in_its_sink_and_again_after_it_comes_to_what_pandas_says(
     kafka: KafkaCluster, tmp_path: Path
 ) -> None:

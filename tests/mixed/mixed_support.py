@@ -212,6 +212,11 @@ class Trial(Crew):
 
         self.until(read, "the last record")
 
+    def in_trouble(self) -> dict[str, str]:
+        """Members that have lost partitions or told of an error, and the last that each said."""
+        told = {n: [e for e in j if e.kind in "EL"] for n, j in self.journals().items()}
+        return {n: f"{found}: {self.last_words(n)}" for n, found in told.items() if found}
+
     def end_soundly(self) -> None:
         """Stops the load, waits until all of it was processed, and has the journals judged."""
         self.until_read()

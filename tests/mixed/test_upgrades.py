@@ -28,6 +28,9 @@ STEP = re.compile(r"\| (\d) \| (?:is restarted|is replaced by ([\w-]+).*?) +\| `
 STEPS = {int(n): (to, strategies.split(",")) for n, to, strategies in STEP.findall(RUNBOOK)}
 KIP_848 = {"group.protocol": "consumer"}
 MEMBERS = 2
+PATIENT = {"session.timeout.ms": 45_000}
+"""As by default: on a busy machine a member, or a broker, may get no turn for longer than the 10 s
+that trials have else, which are no member's fault."""
 MOST_MEMBERS = 3
 """Of the whole path: in its mixed rounds two of one kind stand beside one of the other."""
 
@@ -47,7 +50,7 @@ def voted(*lists: list[str]) -> str:
 
 @pytest.mark.parametrize("origin", ["confluent", "java"])
 def test_up_and_down_again_under_load(kafka: KafkaCluster, tmp_path: Path, origin: Client) -> None:
-    with trial(kafka, tmp_path) as group:
+    with trial(kafka, tmp_path, PATIENT) as group:
         roster = begin(group, [origin] * MOST_MEMBERS, ["range"])
         cooperative: list[str] = []
         eager: list[str] = []
@@ -57,7 +60,7 @@ def test_up_and_down_again_under_load(kafka: KafkaCluster, tmp_path: Path, origi
             if client == "ours":
                 (eager if "range" in strategies else cooperative).extend(roster)
         group.end_soundly()
-        assert not [e for j in group.journals().values() for e in j if e.kind in "EL"]
+        assert not group.in_trouble()
         assert not group.stopped_in_vain(*cooperative)
         assert {name.partition("-")[0] for name in eager} == {"1", "7"}
         for name in eager:

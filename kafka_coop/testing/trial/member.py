@@ -332,7 +332,6 @@ class _KafkaPython:
             "cooperative-sticky": CooperativeStickyAssignor,
         }
         config = {k.replace(".", "_"): v for k, v in job.config.items()}
-        logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
         self._journal = journal
         self._orders = orders
         self._consumer = kafka.KafkaConsumer(
@@ -395,6 +394,7 @@ def main() -> None:
     job, orders = Job.from_json(sys.argv[1]), Orders()
     signal.signal(signal.SIGTERM, lambda *_: orders.leave.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the trial's to answer
+    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)  # each rebalance
     faulthandler.register(signal.SIGQUIT)  # what every thread is at, to be read in its last words
     threading.Thread(target=orders.follow, args=[sys.stdin.fileno()], daemon=True).start()
     journal = Journal(Path(job.journal))
