@@ -47,6 +47,9 @@ so both are due in the second stop. One stop for more than a heartbeat's interva
 somebody who has just not sent one would be silent for more than a session of two."""
 PATIENCE = 120.0
 """Seconds that a group may take to settle."""
+ALONE = 1.0
+"""Seconds before a group is first looked at, and between two looks: they take a core's time, which
+an event, and the round that it brings about, would have to wait for."""
 REST = HEARTBEAT
 """Seconds that a settled group is left alone: all members have heard of the last round by then."""
 OUR_CODE = Path(kafka_coop.__file__).parents[1]
@@ -117,6 +120,7 @@ class Group:
         self._waiting: set[int] = set()
         self._staying: set[int] = set()
         self._killed: dict[int, float] = {}
+        self._logs: dict[int, MemberLog] = {}
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def start(self, *options: str, wait: bool = False, stay: bool = False) -> int:
@@ -190,11 +194,12 @@ class Group:
         Raises:
             RuntimeError: A member has ended, or they have not settled in time.
         """
-        logs = {n: MemberLog(self._log(n)) for n in sorted(self._reading | self._waiting)}
+        logs = {n: self._read_so_far(n) for n in sorted(self._reading | self._waiting)}
         sharing = {number: logs[number] for number in self._reading}
-        now = since = time.monotonic()
-        until = now + PATIENCE
+        until = time.monotonic() + PATIENCE
+        since = time.monotonic() + ALONE
         while True:
+            time.sleep(ALONE)
             for log in logs.values():
                 log.read_on()
             now = time.monotonic()
@@ -207,7 +212,10 @@ class Group:
                 said = "".join(f"\n  member {number} {log}" for number, log in logs.items())
                 why = f"members {ended} have ended" if ended else f"not within {PATIENCE:.0f} s"
                 raise RuntimeError(f"{self._group} has not settled, {why}:{said}")
-            time.sleep(0.1)
+
+    def _read_so_far(self, number: int) -> MemberLog:
+        """Not from its beginning, after each event: that would take seconds in the end."""
+        return self._logs.setdefault(number, MemberLog(self._log(number)))
 
     def _log(self, number: int) -> Path:
         return self._folder / f"{self._group}-{number}.log"
