@@ -24,6 +24,7 @@ from benchmarks.broker import broker
 from benchmarks.load import Load
 from benchmarks.rebalance_cost import History
 from benchmarks.settled import MemberLog, settled
+from benchmarks.warm import warm_up
 from kafka_coop.testing.ending import wait_or_kill
 from kafka_coop.testing.java import client_program
 
@@ -58,13 +59,14 @@ OUR_CODE = Path(kafka_coop.__file__).parents[1]
 
 @contextlib.contextmanager
 def under_load(version: str) -> Iterator[tuple[str, str, Path]]:
-    """A broker of this version, and a topic on it that is written to.
+    """A broker of this version that is warm, and a topic on it that is written to.
 
     Yields:
         The broker's address, the topic, and a folder for logs: what `Group` takes.
     """
     topic = "load"
     with broker(version) as kafka, tempfile.TemporaryDirectory() as folder:
+        warm_up(kafka)
         kafka.create_topic(topic, partitions=PARTITIONS)
         with Load(kafka.bootstrap_servers, topic, PARTITIONS, RATE):
             yield kafka.bootstrap_servers, topic, Path(folder)
