@@ -72,6 +72,10 @@ SyncGroup, which all get at once: a round waits for whoever hears of it last, an
 that beat at any time the last does so after 4/5 of an interval, on average; in step after 1/2.
 Larger groups, whose interval is longer, must not fall upon the broker all at once."""
 
+FOLLOW_UP_AFTER = 0.008
+"""Seconds from the announcement to the first of these beats: whoever revokes has a callback to run,
+and most often a commit to send, and the beats of the others would only be in its way."""
+
 FOLLOW_UP_INTERVAL = 0.004
 """Seconds. Half of it is part of the gap of what moves, on average. Revoking takes some 20 ms."""
 _FOLLOW_UP_SLOWDOWN = 0.1  # of the time since the announcement
@@ -103,6 +107,8 @@ class Pulse:
         self._unhurried = float("-inf")
         """The latest moment before which no round can have begun to wait for us."""
         self._synced = False
+        self._awaits_round = False
+        """JoinGroup is sent, and SyncGroup not yet answered."""
         self._in_step_since: float | None = None
         """When SyncGroup was last answered."""
         self._hurried = float("-inf")
@@ -137,7 +143,8 @@ class Pulse:
     @property
     def interval(self) -> float:
         """Seconds between two beats, and so until the group's next news, while nothing happens."""
-        if self._settings.heartbeat_interval is not None or not (self._idle() or self._settled()):
+        calm = self._awaits_round or self._idle() or self._settled()
+        if self._settings.heartbeat_interval is not None or not calm:
             return self._pace
         third = self._settings.session_timeout.total_seconds() / 3
         return max(self._pace, min(CALM_INTERVAL, third))
@@ -163,6 +170,10 @@ class Pulse:
         if self._announced_at is None:
             return None
         return self._announced_at + self._settings.session_timeout.total_seconds()
+
+    def rejoins(self) -> None:
+        """JoinGroup is sent: its answer, and SyncGroup's, tell what beats would be sent for."""
+        self._awaits_round = True
 
     def start(
         self, identity: GroupMetadata, now: float, *, joining_since: float, join_sent_at: float
@@ -202,6 +213,7 @@ class Pulse:
             return ()
         self._identity = None
         self._flying = None
+        self._awaits_round = False
         self._announced_at = None
         self._session_ends = None
         self._acknowledged = self._unhurried = self._hurried = self._lease = float("-inf")
@@ -246,6 +258,7 @@ class Pulse:
         that syncs after the leader has.
         """
         self._synced = True
+        self._awaits_round = False
         self._in_step_since = now
         self._unhurried = max(self._unhurried, sent_at)
         return self._renew_lease()
@@ -366,10 +379,13 @@ class Pulse:
         if self._announced_at is not None:
             waited = self._last_sent - self._announced_at
             hurried = max(FOLLOW_UP_INTERVAL, waited * _FOLLOW_UP_SLOWDOWN)
-            return min(due, self._last_sent + hurried)
+            first = self._announced_at + FOLLOW_UP_AFTER
+            return min(due, max(self._last_sent + hurried, first))
         since = self._in_step_since
-        if since is None or due <= since or ordinary > IN_STEP_UP_TO:
+        if since is None or ordinary > IN_STEP_UP_TO or self._last_sent == float("-inf"):
             return due
+        if due <= since:
+            return since + ordinary
         # The beat of all that is nearest: no two of ours are closer than half an interval.
         return since + round((due - since) / ordinary) * ordinary
 

@@ -14,7 +14,7 @@ from member_box import NODE, MemberBox, settings
 from kafka_coop.errors import RequestTimedOutError
 from kafka_coop.membership.effects import CoordinatorChanged, HeartbeatObserved, SendHeartbeat
 from kafka_coop.membership.events import CoordinatorLost, HeartbeatAnswered
-from kafka_coop.membership.pulse import FOLLOW_UP_INTERVAL, IN_STEP_UP_TO, Pulse
+from kafka_coop.membership.pulse import FOLLOW_UP_AFTER, IN_STEP_UP_TO, Pulse
 from kafka_coop.membership.states import State
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import HeartbeatAcked
@@ -106,6 +106,25 @@ def test_a_member_that_let_a_beat_pass_before_the_answer_beats_at_once() -> None
     assert due <= SYNCED
 
 
+def test_whoever_waits_for_a_round_is_told_by_its_answers_and_beats_as_one_at_rest() -> None:
+    """Beats would be in the way of what the round is made of, on each member and at the broker."""
+    pulse = member(0.02, began=SYNCED)
+    beats(pulse, SYNCED + 1)
+    pulse.rejoins()
+    waits = beats(pulse, SYNCED + 3)
+    assert [b - a for a, b in pairwise(waits)] == pytest.approx([0.2] * 9)
+    pulse.start(ME, SYNCED + 3, joining_since=SYNCED + 1, join_sent_at=SYNCED + 1)
+    pulse.synced(SYNCED + 3, SYNCED + 3)
+    assert beats(pulse, SYNCED + 3.1) == pytest.approx([SYNCED + 3 + 0.02 * n for n in range(1, 6)])
+
+
+def test_who_leaves_the_group_in_mid_round_does_not_take_its_calm_along() -> None:
+    pulse = member(0.02, began=SYNCED)
+    pulse.rejoins()
+    pulse.stop()
+    assert pulse.interval == pytest.approx(0.02)
+
+
 def test_who_has_had_no_record_for_a_while_hears_of_the_group_less_often() -> None:
     pulse = member(0.02, began=SYNCED)
     pulse.delivered(SYNCED)
@@ -162,12 +181,10 @@ def test_beside_other_clients_a_member_beats_as_often_as_they_do_by_default(
     ), "nor does it matter whether there are records, or rounds"
 
 
-def test_a_follow_up_round_is_asked_for_at_once_not_in_step() -> None:
+def test_a_follow_up_round_is_asked_for_as_soon_as_it_may_begin_not_in_step() -> None:
     pulse = member(0.1, began=SYNCED - 0.01)
     pulse.announce(SYNCED)
-    due = pulse.deadline()
-    assert due is not None
-    assert due < SYNCED + 0.05
+    assert pulse.deadline() == pytest.approx(SYNCED + FOLLOW_UP_AFTER)
 
 
 @pytest.mark.parametrize("crosses", ["the answer to JoinGroup", "our next generation"])
@@ -193,7 +210,7 @@ def test_a_beat_that_is_refused_for_the_generation_before_holds_up_none(crosses:
     pulse.announce(now)
     due = pulse.deadline()
     assert due is not None
-    assert due <= now + FOLLOW_UP_INTERVAL
+    assert due <= now + FOLLOW_UP_AFTER
 
 
 # --- beats that hang -----------------------------------------------------------------------

@@ -15,7 +15,7 @@ from kafka_coop.membership import effects as ef
 from kafka_coop.membership import events as ev
 from kafka_coop.membership.failures import LOCAL_MAX_POLL_EXCEEDED
 from kafka_coop.membership.member import Member
-from kafka_coop.membership.pulse import FOLLOW_UP_INTERVAL
+from kafka_coop.membership.pulse import FOLLOW_UP_AFTER, FOLLOW_UP_INTERVAL
 from kafka_coop.membership.settings import MemberSettings
 from kafka_coop.membership.states import State
 from kafka_coop.protocol.error_codes import ErrorCode
@@ -804,7 +804,7 @@ def test_an_announced_follow_up_is_listened_for_in_a_hurry() -> None:
     start = box.now
     for _ in range(10):
         box.beat()
-    assert box.now - start == pytest.approx(10 * FOLLOW_UP_INTERVAL)
+    assert box.now - start == pytest.approx(FOLLOW_UP_AFTER + 9 * FOLLOW_UP_INTERVAL)
     box.beat(ErrorCode.rebalance_in_progress)
     box.answer_join(generation=3)
     box.answer_sync(T01, marks=AssignmentMarks())
