@@ -26,7 +26,7 @@ from kafka_coop.backend import clock
 from kafka_coop.backend.ahead import Ahead
 from kafka_coop.backend.bell import Bell
 from kafka_coop.backend.errand_runner import ErrandRunner
-from kafka_coop.backend.errands import Errand, Errands, Surroundings
+from kafka_coop.backend.errands import Errand, Errands, Surroundings, patience
 from kafka_coop.backend.futures import NOT_HERE, refused
 from kafka_coop.backend.interface import Observer
 from kafka_coop.backend.mailbox import Mailbox, TopicErrors
@@ -92,7 +92,7 @@ class ClassicBackend:
         self._runner = ErrandRunner(
             brokers=self._brokers,
             standing=self._standing,
-            request_timeout=settings.request_timeout,
+            request_timeout=patience(settings),
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready = threading.Event()

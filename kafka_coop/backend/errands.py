@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import islice
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -39,6 +40,10 @@ from kafka_coop.types import NO_GENERATION, Generation, GroupMetadata, Partition
 
 _COORDINATOR_PATIENCE = 0.5
 """Seconds between reminders that a coordinator is wanted."""
+
+_SLOWEST_ANSWER = timedelta(seconds=10)
+"""A coordinator that is well says what has become of a commit after 5 s at the latest
+(``offsets.commit.timeout.ms``)."""
 
 _NO_HURRY = 60.0
 """Seconds of a wait that something else is certain to end."""
@@ -101,6 +106,15 @@ class Surroundings:
     going: Callable[[], bool]
     found: Callable[[StartsFound], None]
     wake: Callable[[], None]
+
+
+def patience(settings: MemberSettings) -> timedelta:
+    """How long an errand's request may take.
+
+    Heartbeats go past it while it is under way, so that nothing else finds its connection half-open
+    then: a commit in on_revoke, for which the group waits, waits no longer than this.
+    """
+    return min(settings.request_timeout, max(settings.session_timeout / 2, _SLOWEST_ANSWER))
 
 
 class Errands:

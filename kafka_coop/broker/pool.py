@@ -39,11 +39,12 @@ JOIN_LANE = "join"
 """For JoinGroup, which the broker parks until the round is complete: whatever else were sent
 on its connection would wait behind it.
 
-No heartbeats go over it: between rounds and while a JoinGroup is parked nothing does, for
-minutes. Were its flow forgotten on the way, the next JoinGroup would be lost, and the group would
-wait for this member until the rebalance timeout, though the main lane is in good health. So the
-kernel probes it, whatever ``socket.keepalive.enable`` says. A new connection for each round would
-do between rounds, but not for a parked JoinGroup, and its handshakes would lengthen every gap."""
+No heartbeats go over it but those that would wait behind a commit: between rounds and while a
+JoinGroup is parked nothing does, for minutes. Were its flow forgotten on the way, the next
+JoinGroup would be lost, and the group would wait for this member until the rebalance timeout,
+though the main lane is in good health. So the kernel probes it, whatever
+``socket.keepalive.enable`` says. A new connection for each round would do between rounds, but not
+for a parked JoinGroup, and its handshakes would lengthen every gap."""
 
 
 class Brokers:
@@ -156,7 +157,12 @@ class Brokers:
     def ask_node(
         self, node: Node, request: Request, *, timeout: timedelta, answered: Answered
     ) -> bool:
-        """Sends a request to one broker on the main lane, if its connection stands.
+        """Sends a request to one broker on a connection that stands: one that nobody waits for.
+
+        A broker takes up a connection's next request when it has answered the one before, and that
+        may be a commit which waits for its replicas. A heartbeat behind it would miss the session
+        of a member that is well. So it goes over the main lane, or over the other one where only
+        that is free.
 
         Args:
             node: The broker.
@@ -167,7 +173,10 @@ class Brokers:
         Returns:
             False: nothing was sent, and ``answered`` will not be called: use `request_node`.
         """
-        line = self._lines.get(((node.host, node.port), MAIN_LANE))
+        address = node.host, node.port
+        line, other = (self._lines.get((address, lane)) for lane in (MAIN_LANE, JOIN_LANE))
+        if line is not None and line.users and other is not None and other.live:
+            line = line if other.users else other
         return line is not None and line.ask(request, timeout=timeout, answered=answered)
 
     def drop(self, node: Node, lane: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from kafka_coop.backend.errands import Ask, Changed, Errand, OutOfTime, Surroundings
+from kafka_coop.backend.errands import Ask, Changed, Errand, OutOfTime, Surroundings, patience
 from kafka_coop.backend.errands import Errands as Product
 from kafka_coop.config import OffsetReset
 from kafka_coop.offsets.starts import Starts
@@ -121,7 +121,12 @@ class Errands:
         match wanted:
             case Ask(requests=((node, request),)):
                 assert node is not None, "only ListOffsets asks any broker"
-                self._process.ask(node.node_id, request, lambda a: self._send(job, [a]))  # type: ignore[arg-type]  # of all requests, those of errands
+                self._process.ask(
+                    node.node_id,
+                    request,  # type: ignore[arg-type]  # of all requests, those of errands
+                    lambda a: self._send(job, [a]),
+                    timeout=patience(self._process.settings),
+                )
             case Changed(at_most=at_most):
                 self._waits += 1
                 job.waiting = self._waits

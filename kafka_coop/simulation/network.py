@@ -146,6 +146,11 @@ class Network:
         self._agenda.after(timeout, self._time_out, call)
         return call
 
+    def waiting(self, sender: str, node_id: int, lane: str) -> int | None:
+        """How many calls on a connection wait for their answers; None: there is no connection."""
+        connection = self._open.get((sender, node_id, lane))
+        return None if connection is None else len(connection.calls)
+
     def abort(self, call: Call) -> None:
         """The client closes a call's connection, unless it is answered; other calls on it fail."""
         if not call.abandoned:

@@ -266,7 +266,11 @@ class Process:
         self.world.watcher.effect(self, effect)
         match effect:
             case ef.SendHeartbeat(token=token):
-                self._ask_node(effect, lambda a: ev.HeartbeatAnswered(token=token, answer=a))
+                self._ask_node(
+                    effect,
+                    lambda a: ev.HeartbeatAnswered(token=token, answer=a),
+                    self._free_lane(effect.node),
+                )
             case ef.HeartbeatObserved():
                 pass
             case ef.ExtendLease(until=until):
@@ -391,6 +395,14 @@ class Process:
             timeout=(timeout or self.settings.request_timeout).total_seconds(),
             on_answer=lambda answer: self.run(on_answer, (answer,)),
         )
+
+    def _free_lane(self, node: Node) -> str:
+        """Where a heartbeat waits for nothing: the twin of `broker.pool.Brokers.ask_node`."""
+        main, other = (
+            self.world.network.waiting(self.name, node.node_id, lane)
+            for lane in (MAIN_LANE, JOIN_LANE)
+        )
+        return JOIN_LANE if main and other == 0 else MAIN_LANE
 
     def _ask_node(
         self,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from kafka_coop.assignors import CooperativeSticky
-from kafka_coop.backend.errands import Ask, Changed, Errand, Errands, Surroundings
+from kafka_coop.backend.errands import Ask, Changed, Errand, Errands, Surroundings, patience
 from kafka_coop.config import OffsetReset
 from kafka_coop.errors import ConnectionFailedError
 from kafka_coop.membership.events import CoordinatorLost, Event
@@ -206,3 +208,18 @@ def test_a_commit_made_while_the_group_is_being_left_waits_for_the_end_of_it(ane
     assert isinstance(request, OffsetCommit)
     assert (request.generation, request.member_id) == (NO_GENERATION, "")
     finish(errand)
+
+
+@pytest.mark.parametrize(
+    ("request_timeout", "session", "waits"), [(30, 45, 22.5), (30, 6, 10), (5, 6, 5), (30, 300, 30)]
+)
+def test_a_request_that_hangs_holds_up_those_behind_it_no_longer_than_half_a_session(
+    request_timeout: float, session: float, waits: float
+) -> None:
+    """Nor is a coordinator that is slow, and well, taken for one that hangs."""
+    settings = dataclasses.replace(
+        ONE,
+        request_timeout=timedelta(seconds=request_timeout),
+        session_timeout=timedelta(seconds=session),
+    )
+    assert patience(settings).total_seconds() == waits

@@ -10,6 +10,7 @@ from broker_harness import (
     API_VERSIONS,
     HEARTBEAT,
     HEARTBEAT_REQUEST,
+    JOIN_REQUEST,
     SOON,
     FakeBroker,
     Visitor,
@@ -44,8 +45,8 @@ class Asker:
         await self.pool.close()
         assert self.outcomes.empty(), "answered twice"
 
-    async def beat(self) -> None:
-        await self.pool.request_node(self.broker.node, HEARTBEAT_REQUEST, timeout=SOON)
+    async def beat(self, lane: str = MAIN_LANE) -> None:
+        await self.pool.request_node(self.broker.node, HEARTBEAT_REQUEST, lane=lane, timeout=SOON)
 
     async def send_two(
         self, behind: Request = HEARTBEAT_REQUEST, lane: str = MAIN_LANE
@@ -81,6 +82,61 @@ async def test_a_question_is_answered_once_and_later() -> None:
         for _ in range(2):
             assert isinstance(await asker.outcomes.get(), HeartbeatAcked)
         assert broker.visits == 1
+
+
+class Slow:
+    """Answers heartbeats, and never a JoinGroup, nor what comes behind one."""
+
+    def __init__(self) -> None:
+        self.at_work = asyncio.Semaphore(0)
+
+    async def __call__(self, visitor: Visitor) -> None:
+        await visitor.greet()
+        while (request := await visitor.request()).api_key == HEARTBEAT:
+            visitor.answer(request)
+        self.at_work.release()
+        await visitor.left()
+
+
+async def keep_busy(asker: Asker, slow: Slow, lane: str) -> asyncio.Task[Response]:
+    asked = asker.pool.request_node(asker.broker.node, JOIN_REQUEST, lane=lane, timeout=SOON)
+    task = asyncio.create_task(asked)
+    await slow.at_work.acquire()
+    return task
+
+
+@on_loop
+async def test_a_question_goes_past_what_the_broker_is_slow_to_answer() -> None:
+    """A heartbeat behind a commit that waits for its replicas would miss the session."""
+    slow = Slow()
+    async with FakeBroker(slow) as broker, Asker(broker) as asker:
+        await asker.beat(JOIN_LANE)
+        busy = [await keep_busy(asker, slow, MAIN_LANE)]
+        assert asker.ask()
+        assert isinstance(await asker.outcomes.get(), HeartbeatAcked)
+        assert broker.visits == 2
+        busy.append(await keep_busy(asker, slow, JOIN_LANE))
+        assert asker.ask(timeout=timedelta(milliseconds=50)), "there is no third way"
+        assert isinstance(await asker.outcomes.get(), RequestTimedOutError)
+        assert isinstance(await settled(busy[0]), RequestTimedOutError), "it was on the main lane"
+        assert not busy[1].done()
+    assert isinstance(await settled(busy[1]), ConnectionFailedError)
+
+
+@on_loop
+async def test_a_question_waits_where_there_is_no_other_way() -> None:
+    """Where no JoinGroup was sent yet, or its lane has broken."""
+    slow = Slow()
+    async with FakeBroker(slow) as broker, Asker(broker) as asker:
+        busy = await keep_busy(asker, slow, MAIN_LANE)
+        assert asker.ask(timeout=timedelta(milliseconds=50))
+        assert isinstance(await asker.outcomes.get(), RequestTimedOutError)
+        await settled(busy)
+
+
+async def settled(task: asyncio.Task[Response]) -> BaseException | None:
+    await asyncio.wait([task])
+    return task.exception()
 
 
 @on_loop
