@@ -34,6 +34,7 @@ import confluent_kafka
 
 from kafka_coop.consumer import CoopConsumer
 from kafka_coop.fetching.group_metadata import decode_group_metadata
+from kafka_coop.shutdown import Shutdown
 
 
 def make(client: str, bootstrap: str, group: str, more: dict[str, str]) -> Any:
@@ -115,10 +116,13 @@ def main() -> None:
         return
     consumer = make(client, bootstrap, group, more)
     consumer.subscribe([topic], on_assign=on_assign, on_revoke=on_revoke)
-    drains = "drain" in options
-    if drains:
+    if "drain" in options:
         signal.signal(signal.SIGTERM, lambda *_: consumer.drain())
-    deliver(consumer, log, (lambda: consumer.drained) if drains else stopped.is_set)
+        deliver(consumer, log, lambda: consumer.drained)
+    else:
+        # As a service has it. A second signal is the group's, which ends: there is nothing to do.
+        with Shutdown((signal.SIGTERM,)) as shutdown:
+            deliver(consumer, log, lambda: bool(shutdown) or stopped.is_set())
     consumer.close()
     if "stay" in options:
         sys.stdin.read()

@@ -6,8 +6,9 @@
             …
 
 A signal handler may run anywhere, inside `poll` too, or between a record and what becomes of it;
-so it leaves a note only. The loop ends at its next turn, and ``with`` closes the consumer:
-callbacks run, what is due is committed, and the group is left at once.
+so it leaves a note only. A `CoopConsumer` that waits for a record comes back for it with none, as
+Java's does for a wakeup, whatever its timeout. The loop ends at its next turn, and ``with`` closes
+the consumer: callbacks run, what is due is committed, and the group is left at once.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ class Shutdown:
 
         Args:
             consumer: It is polled, not closed.
-            within: Seconds of one poll: the longest that a signal waits while nothing comes.
+            within: Seconds of one poll: the longest that a signal waits while nothing comes. A
+                `CoopConsumer` lets none wait for more than 0.05.
         """
         while not self:
             message = consumer.poll(within)
@@ -84,7 +86,9 @@ class Shutdown:
                 yield message
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
+        global _noted  # noqa: PLW0603  # a signal is the whole process'
         self.signal = signal.Signals(number)
+        _noted += 1
         self._restore()
 
     def _restore(self) -> None:
@@ -94,6 +98,14 @@ class Shutdown:
         self._before.clear()
         if self in _entered:
             _entered.remove(self)
+
+
+_noted = 0
+
+
+def signals_noted() -> int:
+    """How many there have been: whoever waits and sees one more is to let its user look."""
+    return _noted
 
 
 _entered: list[Shutdown] = []

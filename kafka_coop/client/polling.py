@@ -25,6 +25,7 @@ from kafka_coop.fetching.interface import Fetching
 from kafka_coop.fetching.native import partition_of, position_at
 from kafka_coop.metrics.polls import PollClock
 from kafka_coop.protocol.messages import OffsetAndMetadata
+from kafka_coop.shutdown import signals_noted
 from kafka_coop.turns import Turn
 from kafka_coop.types import TopicPartition
 
@@ -95,6 +96,7 @@ class Polling:
         self.close: Callable[[], None] | None = None
         self.calm_until = NEVER
         self._never_calm = False
+        self._signals_seen = signals_noted()
         self._mailbox = mailbox
         self._ownership = ownership
         self._commits = commits
@@ -195,7 +197,7 @@ class Polling:
             if ownership.errors:
                 got.append(ownership.errors.popleft())
                 return
-            if not got and self._draining.news():
+            if not got and (self._draining.news() or self._is_told_to_end()):
                 return
             ownership.lock.take_turn()
             remaining = deadline - time.monotonic()
@@ -211,6 +213,14 @@ class Polling:
             early = more and time.monotonic() < deadline
             if len(got) >= n or (remaining <= wait and not early):
                 return
+
+    def _is_told_to_end(self) -> bool:
+        """Whether a `Shutdown` has noted a signal, once for each: the user's loop looks there.
+
+        Once: whoever polls on, to drain, would else be kept busy by polls that wait for nothing.
+        """
+        seen, self._signals_seen = self._signals_seen, signals_noted()
+        return self._signals_seen != seen
 
     def _fetch(self, got: list[Message], n: int, wait: float, take: _Take, *, busy: bool) -> bool:
         """Adds to what was gathered; returns whether there is more of it."""

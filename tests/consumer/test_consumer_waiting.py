@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Iterator
 
@@ -14,6 +15,7 @@ from kafka_coop.backend.mailbox import TopicErrors
 from kafka_coop.client import polling
 from kafka_coop.client.polling import slice_of_a_wait
 from kafka_coop.fetching.fetcher import Fetcher
+from kafka_coop.shutdown import Shutdown
 
 
 @pytest.fixture
@@ -71,6 +73,36 @@ def test_what_comes_of_a_rebalance_ends_the_wait_of_a_poll(
     message = consumer.poll(20)
     assert message is not None
     assert message.topic() == "orders"
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("call", ["poll", "consume"])
+def test_a_signal_that_is_noted_ends_a_wait_once(
+    consumer: CoopConsumer, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """SIGTERM would else wait for as long as no record comes, up to the poll's whole timeout."""
+    slices = 0
+
+    def signalled_in_the_third(*_: object) -> list[Message]:
+        nonlocal slices
+        slices += 1
+        if slices == 3:
+            signal.raise_signal(signal.SIGTERM)
+        return []
+
+    fetcher = consumer._fetcher
+    monkeypatch.setattr(fetcher, "next", lambda _: next(iter(signalled_in_the_third()), None))
+    monkeypatch.setattr(fetcher, "take", signalled_in_the_third)
+
+    def wait(seconds: float) -> object:
+        return consumer.poll(seconds) if call == "poll" else consumer.consume(5, seconds)
+
+    with Shutdown((signal.SIGTERM,)) as shutdown:
+        assert not wait(3600)
+        assert shutdown
+        assert slices == 3
+        assert not wait(0.5)
+        assert slices > 4, "whoever polls on, to drain, waits as before"
 
 
 class Asking:
