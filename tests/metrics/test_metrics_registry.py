@@ -192,7 +192,8 @@ def test_a_forked_child_tells_nothing_of_its_parents_consumers() -> None:
     member.assignment(Partitions({"t": [0]}), bench.clocks.steady)
     gc.collect()  # other tests' consumers: librdkafka crashes where a child frees its parent's
     listening, speaking = os.pipe()
-    if os.fork() == 0:  # never returns: the child must not run the parent's tests
+    pid = os.fork()
+    if pid == 0:  # never returns: the child must not run the parent's tests
         before = names_of(bench)
         found = bench.member().labels.client_id, len(bench.series("kafka_coop_generation"))
         os.write(speaking, f"{before} {found}".encode())
@@ -200,5 +201,5 @@ def test_a_forked_child_tells_nothing_of_its_parents_consumers() -> None:
     os.close(speaking)
     with os.fdopen(listening) as said:
         assert said.read() == "set() ('rdkafka', 0)"
-    os.wait()
+    os.waitpid(pid, 0)  # no other's: whoever started that would wait for a pid that is used anew
     assert bench.value("kafka_coop_assigned_partitions") == 1
