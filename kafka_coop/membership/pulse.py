@@ -209,11 +209,11 @@ class Pulse:
     def stop(self) -> tuple[Effect, ...]:
         """Out of the group: no beat, and no lease."""
         self.forfeited = False
+        self._awaits_round = False
         if self._identity is None:
             return ()
         self._identity = None
         self._flying = None
-        self._awaits_round = False
         self._announced_at = None
         self._session_ends = None
         self._acknowledged = self._unhurried = self._hurried = self._lease = float("-inf")

@@ -123,6 +123,9 @@ def test_who_leaves_the_group_in_mid_round_does_not_take_its_calm_along() -> Non
     pulse.rejoins()
     pulse.stop()
     assert pulse.interval == pytest.approx(0.02)
+    pulse.rejoins()
+    pulse.stop()
+    assert pulse.interval == pytest.approx(0.02), "nor who was not in it"
 
 
 def test_who_has_had_no_record_for_a_while_hears_of_the_group_less_often() -> None:
