@@ -402,7 +402,7 @@ class ClassicBackend:
     def _ask_any(self, request: Request, event: Callable[[Any], ev.Event]) -> None:
         self._spawn(
             self._answer(
-                lambda: self._brokers.request_any(request, timeout=self._settings.request_timeout),
+                lambda: self._brokers.request_any(request, timeout=patience(self._settings)),
                 event,
             )
         )

@@ -109,10 +109,11 @@ class Surroundings:
 
 
 def patience(settings: MemberSettings) -> timedelta:
-    """How long an errand's request may take.
+    """How long a request may take that is no heartbeat, and that no broker parks.
 
     Heartbeats go past it while it is under way, so that nothing else finds its connection half-open
-    then: a commit in on_revoke, for which the group waits, waits no longer than this.
+    then: a commit in on_revoke, or a leader's metadata, for which the group waits, waits no longer
+    than this.
     """
     return min(settings.request_timeout, max(settings.session_timeout / 2, _SLOWEST_ANSWER))
 

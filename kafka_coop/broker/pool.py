@@ -39,7 +39,7 @@ JOIN_LANE = "join"
 """For JoinGroup, which the broker parks until the round is complete: whatever else were sent
 on its connection would wait behind it.
 
-No heartbeats go over it but those that would wait behind a commit: between rounds and while a
+No heartbeats go over it but those that would wait behind something else: between rounds and while a
 JoinGroup is parked nothing does, for minutes. Were its flow forgotten on the way, the next
 JoinGroup would be lost, and the group would wait for this member until the rebalance timeout,
 though the main lane is in good health. So the kernel probes it, whatever
@@ -174,10 +174,20 @@ class Brokers:
             False: nothing was sent, and ``answered`` will not be called: use `request_node`.
         """
         address = node.host, node.port
-        line, other = (self._lines.get((address, lane)) for lane in (MAIN_LANE, JOIN_LANE))
-        if line is not None and line.users and other is not None and other.live:
-            line = line if other.users else other
-        return line is not None and line.ask(request, timeout=timeout, answered=answered)
+        main, other = (self._lines.get((address, lane)) for lane in (MAIN_LANE, JOIN_LANE))
+        if main is None:
+            return False
+        if not main.users or other is None or other.users or not other.live:
+            return main.ask(request, timeout=timeout, answered=answered)
+
+        def concluded(outcome: Response | RequestFailedError) -> None:
+            if isinstance(outcome, RequestTimedOutError) and main.users:
+                # Both are silent: the broker's host is gone, or what was between has forgotten its
+                # flows. Whoever looks for the coordinator now must not wait behind the dead.
+                main.drop()
+            answered(outcome)
+
+        return other.ask(request, timeout=timeout, answered=concluded)
 
     def drop(self, node: Node, lane: str) -> None:
         """Closes a lane's connection, if there is one; its requests fail at once.

@@ -158,6 +158,12 @@ class Network:
             call.connection.calls.remove(call)
             self._close(call.connection, _RESET)
 
+    def drop(self, sender: str, node_id: int, lane: str) -> None:
+        """The client closes a connection on which it waits; without effect where it does not."""
+        connection = self._open.get((sender, node_id, lane))
+        if connection is not None and connection.calls:
+            self._close(connection, _RESET)
+
     def forget(self, sender: str) -> None:
         """The process is gone. Its kernel closes its sockets; nobody hears the answers."""
         for connection in self._all.pop(sender, []):

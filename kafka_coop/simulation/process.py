@@ -13,9 +13,10 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeAlias, assert_never
 
+from kafka_coop.backend.errands import patience
 from kafka_coop.backend.mailbox import Item, Mailbox, TopicErrors
 from kafka_coop.broker.hedging import patiences
-from kafka_coop.errors import RequestFailedError
+from kafka_coop.errors import RequestFailedError, RequestTimedOutError
 from kafka_coop.leader import lead
 from kafka_coop.membership import effects as ef
 from kafka_coop.membership import events as ev
@@ -266,11 +267,7 @@ class Process:
         self.world.watcher.effect(self, effect)
         match effect:
             case ef.SendHeartbeat(token=token):
-                self._ask_node(
-                    effect,
-                    lambda a: ev.HeartbeatAnswered(token=token, answer=a),
-                    self._free_lane(effect.node),
-                )
+                self._beat(effect, lambda a: ev.HeartbeatAnswered(token=token, answer=a))
             case ef.HeartbeatObserved():
                 pass
             case ef.ExtendLease(until=until):
@@ -396,13 +393,20 @@ class Process:
             on_answer=lambda answer: self.run(on_answer, (answer,)),
         )
 
-    def _free_lane(self, node: Node) -> str:
-        """Where a heartbeat waits for nothing: the twin of `broker.pool.Brokers.ask_node`."""
-        main, other = (
-            self.world.network.waiting(self.name, node.node_id, lane)
-            for lane in (MAIN_LANE, JOIN_LANE)
-        )
-        return JOIN_LANE if main and other == 0 else MAIN_LANE
+    def _beat(self, effect: ef.SendHeartbeat, event: Callable[[Any], ev.Event]) -> None:
+        """Where it waits for nothing: the twin of `broker.pool.Brokers.ask_node`."""
+        network, node_id = self.world.network, effect.node.node_id
+        main, other = (network.waiting(self.name, node_id, lane) for lane in (MAIN_LANE, JOIN_LANE))
+        if not main or other != 0:
+            self._ask_node(effect, event)
+            return
+
+        def concluded(answer: Any) -> ev.Event:
+            if isinstance(answer, RequestTimedOutError):
+                network.drop(self.name, node_id, MAIN_LANE)
+            return event(answer)
+
+        self._ask_node(effect, concluded, JOIN_LANE)
 
     def _ask_node(
         self,
@@ -425,21 +429,22 @@ class Process:
         """
         nodes = list(self.world.nodes)
         self.chance.shuffle(nodes)
-        patience = patiences(self.settings.request_timeout.total_seconds())
-        wait = next(patience)
+        limit = patience(self.settings)
+        growing = patiences(limit.total_seconds())
+        wait = next(growing)
         under_way, answered = 0, False
 
         def attempt() -> None:
             nonlocal under_way
             under_way += 1
-            self.ask(nodes.pop(), request, take)
+            self.ask(nodes.pop(), request, take, timeout=limit)
             if nodes:
                 self.after(wait, lose_patience, len(nodes))
 
         def lose_patience(untried: int) -> None:
             nonlocal wait
             if not answered and len(nodes) == untried:
-                wait = next(patience)
+                wait = next(growing)
                 attempt()
 
         def take(answer: Answer) -> None:

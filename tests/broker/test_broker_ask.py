@@ -134,6 +134,21 @@ async def test_a_question_waits_where_there_is_no_other_way() -> None:
         await settled(busy)
 
 
+@on_loop
+async def test_where_both_ways_are_silent_neither_is_left_to_wait_on() -> None:
+    """Whoever looks for the coordinator would wait behind the dead for as long as a commit may."""
+    async with FakeBroker(answer_once) as broker, Asker(broker) as asker:
+        await asker.beat(JOIN_LANE)
+        commit = asyncio.create_task(
+            asker.pool.request_node(broker.node, HEARTBEAT_REQUEST, timeout=timedelta(minutes=1))
+        )
+        await asyncio.sleep(0)  # it is written in this turn of the loop
+        assert asker.ask(timeout=timedelta(milliseconds=50))
+        assert isinstance(await asker.outcomes.get(), RequestTimedOutError)
+        assert isinstance(await settled(commit), ConnectionFailedError)
+        assert not asker.ask(), "there is no connection any more"
+
+
 async def settled(task: asyncio.Task[Response]) -> BaseException | None:
     await asyncio.wait([task])
     return task.exception()
