@@ -174,6 +174,7 @@ class Pulse:
     def rejoins(self) -> None:
         """JoinGroup is sent: its answer, and SyncGroup's, tell what beats would be sent for."""
         self._awaits_round = True
+        self._announced_at = None  # whatever was waited for, this begins it
 
     def start(
         self, identity: GroupMetadata, now: float, *, joining_since: float, join_sent_at: float
@@ -379,15 +380,12 @@ class Pulse:
         if self._announced_at is not None:
             waited = self._last_sent - self._announced_at
             hurried = max(FOLLOW_UP_INTERVAL, waited * _FOLLOW_UP_SLOWDOWN)
-            first = self._announced_at + FOLLOW_UP_AFTER
-            return min(due, max(self._last_sent + hurried, first))
+            return max(min(due, self._last_sent + hurried), self._announced_at + FOLLOW_UP_AFTER)
         since = self._in_step_since
         if since is None or ordinary > IN_STEP_UP_TO or self._last_sent == float("-inf"):
             return due
-        if due <= since:
-            return since + ordinary
         # The beat of all that is nearest: no two of ours are closer than half an interval.
-        return since + round((due - since) / ordinary) * ordinary
+        return since + max(1, round((due - since) / ordinary)) * ordinary
 
     def _idle(self) -> bool:
         return self._delivered_at is not None and self._last_sent - self._delivered_at > IDLE_AFTER

@@ -76,9 +76,11 @@ def test_no_two_beats_come_closer_than_half_an_interval_nor_lie_further_apart_th
     age: float, interval: float
 ) -> None:
     pulse = member(interval, began=SYNCED - age)
-    gaps = [b - a for a, b in pairwise(beats(pulse, SYNCED + 3.0))]
+    found = beats(pulse, SYNCED + 3.0)
+    gaps = [b - a for a, b in pairwise(found)]
     assert min(gaps) >= interval * 0.499
     assert max(gaps) <= interval * 1.501
+    assert found[0] == pytest.approx(SYNCED + interval), "and the first comes an interval later"
 
 
 def test_who_is_half_an_interval_late_leaves_out_no_more_than_one_beat() -> None:
@@ -188,6 +190,23 @@ def test_a_follow_up_round_is_asked_for_as_soon_as_it_may_begin_not_in_step() ->
     pulse = member(0.1, began=SYNCED - 0.01)
     pulse.announce(SYNCED)
     assert pulse.deadline() == pytest.approx(SYNCED + FOLLOW_UP_AFTER)
+
+
+def test_nor_is_it_asked_for_sooner_where_the_round_before_it_took_long() -> None:
+    """A beat that is due by then would be in the way of whoever revokes."""
+    pulse = member(0.02, began=SYNCED - 0.1)
+    pulse.announce(SYNCED)
+    assert pulse.deadline() == pytest.approx(SYNCED + FOLLOW_UP_AFTER)
+
+
+def test_whoever_begins_the_follow_up_round_asks_for_it_no_more() -> None:
+    pulse = member(0.02, began=SYNCED)
+    pulse.announce(SYNCED)
+    beat_by(pulse, SYNCED + 0.1)
+    pulse.rejoins()
+    assert not pulse.announced
+    first, second = beats(pulse, SYNCED + 0.5)
+    assert second - first == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize("crosses", ["the answer to JoinGroup", "our next generation"])
