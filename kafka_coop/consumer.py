@@ -228,8 +228,9 @@ class CoopConsumer(Closeable):
             timeout: Negative or None: wait until there is one.
 
         Returns:
-            A record, or a partition's error (`Message.error`); None if time ran out, or where
-            nothing more is to come, for this consumer has just been `drained`.
+            A record, or a partition's error (`Message.error`); None if time ran out, where nothing
+            more is to come, for this consumer has just been `drained`, or where a `Shutdown` has
+            noted a signal.
 
         Raises:
             KafkaException: The membership failed in a way that the user must know of.
@@ -261,8 +262,8 @@ class CoopConsumer(Closeable):
     def consume(self, num_messages: int = 1, timeout: float | None = -1) -> list[Message]:
         """Returns up to ``num_messages`` messages, waiting up to ``timeout`` seconds for them.
 
-        Returns early with what it has when partitions are about to be taken away: these
-        records are to be processed before on_revoke is called.
+        Returns early with what it has when partitions are about to be taken away, for these
+        records are to be processed before on_revoke is called; and where `poll` does with None.
 
         Raises:
             ValueError: ``num_messages`` is not between 0 and 1,000,000.

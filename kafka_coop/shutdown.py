@@ -78,7 +78,7 @@ class Shutdown:
         Args:
             consumer: It is polled, not closed.
             within: Seconds of one poll: the longest that a signal waits while nothing comes. A
-                `CoopConsumer` lets none wait for more than 0.05.
+                `CoopConsumer` comes back for it, most often within 0.05.
         """
         while not self:
             message = consumer.poll(within)

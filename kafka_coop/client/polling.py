@@ -197,7 +197,7 @@ class Polling:
             if ownership.errors:
                 got.append(ownership.errors.popleft())
                 return
-            if not got and (self._draining.news() or self._is_told_to_end()):
+            if (not got and self._draining.news()) or self._is_told_to_end():
                 return
             ownership.lock.take_turn()
             remaining = deadline - time.monotonic()

@@ -105,6 +105,25 @@ def test_a_signal_that_is_noted_ends_a_wait_once(
         assert slices > 4, "whoever polls on, to drain, waits as before"
 
 
+@pytest.mark.timeout(60)
+def test_and_so_it_does_of_a_batch_that_is_not_full(
+    consumer: CoopConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was gathered is delivered: the loop ends behind it."""
+    asking = Asking(consumer, monkeypatch)
+    signals = [signal.SIGTERM]
+
+    def wait(_: float) -> None:
+        if signals:
+            signal.raise_signal(signals.pop())
+
+    monkeypatch.setattr(asking.mailbox, "wait", wait)
+    with Shutdown((signal.SIGTERM,)) as shutdown:
+        assert consumer.consume(10, 3600) == [asking.record]
+        assert shutdown
+    monkeypatch.undo()
+
+
 class Asking:
     """A consumer whose rebalance never ends, and that has one record to deliver."""
 
