@@ -21,7 +21,7 @@ from pathlib import Path
 
 import kafka_coop
 from benchmarks.broker import broker
-from benchmarks.load import Load
+from benchmarks.load import load
 from benchmarks.rebalance_cost import History
 from benchmarks.settled import MemberLog, settled
 from benchmarks.warm import warm_up
@@ -68,7 +68,7 @@ def under_load(version: str) -> Iterator[tuple[str, str, Path]]:
     with broker(version) as kafka, tempfile.TemporaryDirectory() as folder:
         warm_up(kafka)
         kafka.create_topic(topic, partitions=PARTITIONS)
-        with Load(kafka.bootstrap_servers, topic, PARTITIONS, RATE):
+        with load(kafka.bootstrap_servers, topic, PARTITIONS, RATE):
             yield kafka.bootstrap_servers, topic, Path(folder)
 
 

@@ -8,10 +8,11 @@ for all partitions at once, 250 times a second.
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from kafka_coop.testing.ending import wait_or_kill
 from kafka_coop.testing.java import client_program
@@ -20,7 +21,10 @@ _PATIENCE: Final = 150.0
 """Seconds to the end: what is sent is taken, or has failed, within two minutes by default."""
 
 
-class Load:
+@contextlib.contextmanager
+def load(
+    bootstrap: str, topic: str, partitions: int, rate: int
+) -> Iterator[subprocess.Popen[bytes]]:
     """Produces for as long as the ``with`` block runs, to all partitions in turns.
 
     Args:
@@ -28,30 +32,24 @@ class Load:
         partitions: How many the topic has.
         rate: Records a second in all.
 
+    Yields:
+        The producer's process.
+
     Raises:
         LocalKafkaUnavailableError: Java, its client or the compiler is not to be had.
         RuntimeError: At the end of the block: the broker did not take all, or the load had ended
             before. What was measured then had fewer records than is said of it.
     """
-
-    def __init__(self, bootstrap: str, topic: str, partitions: int, rate: int) -> None:
-        program = client_program(Path(__file__).with_name("SteadyLoad.java"))
-        self._command = [*program, bootstrap, topic, str(partitions), str(rate)]
-
-    def __enter__(self) -> Self:
-        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE)  # our own
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        early = self._process.poll() is not None
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        status = wait_or_kill(self._process, _PATIENCE)
-        if error is None and (early or status):
-            when = "before it was told to" if early else "when it was told to"
-            raise RuntimeError(f"the load ended {when}, with status {status}: see above")
+    program = client_program(Path(__file__).with_name("SteadyLoad.java"))
+    command = [*program, bootstrap, topic, str(partitions), str(rate)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    try:
+        yield process
+        early = process.poll() is not None
+    finally:
+        process.stdin.close()
+        status = wait_or_kill(process, _PATIENCE)
+    if early or status:
+        when = "before it was told to" if early else "when it was told to"
+        raise RuntimeError(f"the load ended {when}, with status {status}: see above")

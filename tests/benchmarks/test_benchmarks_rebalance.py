@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 import benchmarks.group
+import benchmarks.load
 from benchmarks.group import HEARTBEAT, PARTITIONS, RATE, Group
-from benchmarks.load import Load
+from benchmarks.load import load
 from benchmarks.rebalance import add_phases
 from benchmarks.settled import MemberLog, settled
 from kafka_coop.testing.cluster import KafkaCluster, wait_until
@@ -184,7 +185,7 @@ def test_members_of_three_clients_log_alike(kafka: KafkaCluster, tmp_path: Path)
     kafka.create_topic(topic, partitions=PARTITIONS)
     group = Group("mixed", kafka.bootstrap_servers, topic, tmp_path)
     patient = "session.timeout.ms=45000"  # a busy machine's members are not to lose each other
-    with Load(kafka.bootstrap_servers, topic, PARTITIONS, RATE):
+    with load(kafka.bootstrap_servers, topic, PARTITIONS, RATE):
         try:
             group.start_all([patient], [patient], [patient])
             group.start(patient, wait=True, stay=True)
@@ -216,7 +217,7 @@ def test_members_of_three_clients_log_alike(kafka: KafkaCluster, tmp_path: Path)
 def test_a_load_is_of_all_partitions_alike(kafka: KafkaCluster) -> None:
     topic = f"load-{time.time_ns()}"
     kafka.create_topic(topic, partitions=PARTITIONS)
-    with Load(kafka.bootstrap_servers, topic, PARTITIONS, rate=1000):
+    with load(kafka.bootstrap_servers, topic, PARTITIONS, rate=1000):
         wait_until(
             lambda: sum(kafka.end_offsets(topic).values()) > 10 * PARTITIONS,
             "no records come",
@@ -227,17 +228,16 @@ def test_a_load_is_of_all_partitions_alike(kafka: KafkaCluster) -> None:
     assert max(counts) - min(counts) <= 1, "as soon as the block has ended"
 
 
-def assert_not_sound(load: Load, why: str) -> None:
-    with pytest.raises(RuntimeError, match=why), load:
-        load._process.wait(60)
+def assert_not_sound(servers: str, topic: str, partitions: int, why: str) -> None:
+    loaded = load(servers, topic, partitions, RATE)
+    with pytest.raises(RuntimeError, match=why), loaded as process:
+        process.wait(60)
 
 
-def test_a_load_that_ends_by_itself_is_told(
-    kafka: KafkaCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    load = Load(kafka.bootstrap_servers, "nowhere", PARTITIONS, RATE)
-    monkeypatch.setattr(load, "_command", [sys.executable, "-c", ""])
-    assert_not_sound(load, "the load ended before it was told to, with status 0")
+def test_a_load_that_ends_by_itself_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(benchmarks.load, "client_program", lambda _: [sys.executable, "-c", ""])
+    why = "the load ended before it was told to, with status 0"
+    assert_not_sound("nowhere:1", "t", PARTITIONS, why)
 
 
 def test_a_record_that_is_not_taken_is_told(
@@ -246,5 +246,5 @@ def test_a_record_that_is_not_taken_is_told(
     topic = f"load-{time.time_ns()}"
     needs_keys = {"cleanup.policy": "compact"}
     kafka.create_topic(topic, config=needs_keys)
-    assert_not_sound(Load(kafka.bootstrap_servers, topic, 1, RATE), "with status 1")
+    assert_not_sound(kafka.bootstrap_servers, topic, 1, "with status 1")
     assert "InvalidRecordException" in capfd.readouterr().err
