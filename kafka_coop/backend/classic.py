@@ -32,6 +32,7 @@ from kafka_coop.backend.interface import Observer
 from kafka_coop.backend.mailbox import Mailbox, TopicErrors
 from kafka_coop.backend.standing import Standing
 from kafka_coop.broker.blocking import run_blocking
+from kafka_coop.broker.event_loop import run_in_own_loop
 from kafka_coop.broker.pool import JOIN_LANE, Brokers
 from kafka_coop.broker.wire import Behind
 from kafka_coop.config import ConsumerConfig
@@ -239,7 +240,7 @@ class ClassicBackend:
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._main())
+            run_in_own_loop(self._main())
         except BaseException:
             self._log.exception("the membership thread of group %s died", self._settings.group_id)
             raise

@@ -20,6 +20,7 @@ from functools import partial
 from typing import Final
 
 from kafka_coop.broker.connection import Connection
+from kafka_coop.broker.event_loop import run_in_own_loop
 from kafka_coop.broker.security import Security
 from kafka_coop.broker.tls import ssl_context
 from kafka_coop.config import ConnectionSettings
@@ -80,7 +81,7 @@ class Inquiry:
     def _run(self) -> None:
         why_not = None
         try:
-            why_not = asyncio.run(self._until_ended())
+            why_not = run_in_own_loop(self._until_ended())
         except asyncio.CancelledError:
             pass  # nobody wants to know
         except Exception as error:  # noqa: BLE001  # whatever it is: nothing may depend on it
@@ -89,7 +90,7 @@ class Inquiry:
 
     async def _until_ended(self) -> VersionNotSupportedError | None:
         task = asyncio.current_task()
-        assert task is not None, "asyncio.run made one"
+        assert task is not None, "a runner makes one"
         self._cancel = partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel)
         if self._ended:  # before there was anything to cancel
             return None

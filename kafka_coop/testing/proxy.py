@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
+from kafka_coop.broker.event_loop import new_loop
 from kafka_coop.closeable import Closeable
 
 _CHUNK: Final = 1 << 14
@@ -71,7 +72,7 @@ class Proxy(Closeable):
         self._visits: set[asyncio.Task[None]] = set()
         self._cutting = 0
         self._awaited: list[Straggler] = []
-        self._loop = asyncio.new_event_loop()
+        self._loop = new_loop()
         self._listener = socket.create_server(("127.0.0.1", listen), backlog=128)
         self.port: Final[int] = self._listener.getsockname()[1]
         self._thread = threading.Thread(target=self._run, name=f"proxy of {port}", daemon=True)

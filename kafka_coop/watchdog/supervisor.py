@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import IO
 
+from kafka_coop.broker.event_loop import run_in_own_loop
 from kafka_coop.broker.pool import Brokers
 from kafka_coop.config import ConnectionSettings
 from kafka_coop.errors import ConfigurationError, RequestFailedError
@@ -67,7 +68,7 @@ def main() -> None:
         settings, ward = _last_words(pipe)
         if settings is not None and ward is not None and ward.member_id:
             _wait_for_the_end_of(parent)
-            asyncio.run(leave(ward, settings, say=_say_the_last))
+            run_in_own_loop(leave(ward, settings, say=_say_the_last))
 
 
 def _last_words(pipe: IO[bytes]) -> tuple[ConnectionSettings | None, Ward | None]:

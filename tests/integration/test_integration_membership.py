@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -43,6 +44,23 @@ def test_one_member_joins_and_reads_everything(cluster: Cluster) -> None:
         assert one.told == [("assigned", tuple((topic, p) for p in range(4)))]
         assert one.consumer.memberid()
         assert not one.raised
+
+
+def test_a_member_joins_in_a_service_that_runs_on_uvloop(embedded: EmbeddedKafka) -> None:
+    class Uvloop(asyncio.DefaultEventLoopPolicy):
+        def new_event_loop(self) -> asyncio.AbstractEventLoop:
+            raise AssertionError("its transports are none of asyncio's")
+
+    topic = unique("t")
+    embedded.create_topic(topic, partitions=2)
+    before = asyncio.get_event_loop_policy()
+    asyncio.set_event_loop_policy(Uvloop())
+    try:
+        one = Member(embedded, unique("g"), topic)
+        with members(one):
+            shared(topic, 2, one)
+    finally:
+        asyncio.set_event_loop_policy(before)
 
 
 def test_members_come_and_go_and_callbacks_are_deltas(cluster: Cluster) -> None:
