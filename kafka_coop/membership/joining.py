@@ -35,10 +35,6 @@ _JOIN_GRACE = timedelta(seconds=5)
 _METADATA_FRESH_ENOUGH = 1.0
 """Seconds. A follow-up round need not ask again what the round before it asked."""
 
-_LOOK_AGAIN_AFTER = 0.25
-"""Seconds from a plan by older metadata to the look whether they still hold. By then the round is
-over, and what moves in it does not wait for the answer, nor for whoever reads it."""
-
 _REASON_LIMIT = 255
 
 _FEW = 256
@@ -111,23 +107,13 @@ class Joining(Adopting):
         return (*effects, join, *self._ask_ahead(now))
 
     def _ask_ahead(self, now: float) -> Effects:
-        """Who led the last round will most likely lead this one, and need metadata then.
+        """Who led the last round will most likely lead this one, and need fresh metadata then.
 
-        Asked for while the others join, they cost the round no time.
+        Asked for while the others join, it costs the round no time.
         """
-        if self._leadership is None or self._may_plan_for(self._leadership.union, now):
+        if self._leadership is None or self._watch.covers((), since=now - _METADATA_FRESH_ENOUGH):
             return ()
         return self._watch.fetch(now)
-
-    def _may_plan_for(self, topics: Iterable[str], now: float) -> bool:
-        """Whether what is known of these topics will do for a plan.
-
-        Metadata that are older, and miss none of them, will: a topic that has grown since would
-        have to wait for the next look in any case, had no round come, and gets a look soon after
-        this one. A topic that was missing may be the very one that everybody has come for.
-        """
-        fresh = self._watch.covers(topics, since=now - _METADATA_FRESH_ENOUGH)
-        return fresh or self._watch.has_all(topics)
 
     def _protocols(self) -> tuple[tuple[tuple[str, bytes], ...], list[Failure]]:
         """Each strategy's bytes; a strategy whose own code raises is left out, and reported."""
@@ -237,9 +223,8 @@ class Joining(Adopting):
         assert self._leadership is not None
         if self._awaited is not None:
             return ()
-        if not self._may_plan_for(joined.union, joined.at):
+        if not self._watch.covers(joined.union, since=joined.at - _METADATA_FRESH_ENOUGH):
             return self._watch.fetch(now)
-        self._watch.look_again(now + _LOOK_AGAIN_AFTER, since=now - _METADATA_FRESH_ENOUGH)
         self._awaited = self._new_token()
         self._leadership.cluster = self._watch.cluster(joined.union)
         answer = joined.answer

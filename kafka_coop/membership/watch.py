@@ -97,18 +97,6 @@ class Watch:
             return False
         return self._asked_for is None or set(topics) <= set(self._asked_for)
 
-    def has_all(self, topics: Iterable[str]) -> bool:
-        """Whether all these topics were asked for, at whatever time, and there were they all."""
-        wanted = tuple(topics)
-        known = self._topics()
-        found = all(t in known and _exists(known[t]) for t in wanted)
-        return found and self.covers(wanted, since=float("-inf"))
-
-    def look_again(self, at: float, *, since: float) -> None:
-        """Asks by then, unless the latest was asked for no earlier than ``since``."""
-        if self._asked_at < since:
-            self._next = min(self._next, at)
-
     def everything_known(self, *, since: float) -> bool:
         """Whether all topics were asked for, no earlier than ``since``."""
         return self._latest is not None and self._asked_for is None and self._asked_at >= since

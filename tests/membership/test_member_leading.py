@@ -149,59 +149,6 @@ def test_what_the_last_assignment_says_was_recalled_is_known_to_whoever_leads_ne
     assert next_round(7) == {}, "another client led the sixth, and said nothing"
 
 
-def leads_again(box: MemberBox, **more: Any) -> MemberBox:
-    """The round after `leading`, some time later, up to JoinGroup's answer."""
-    box.tick(1.5)
-    box.handle(ev.EnforceRebalance(reason="test"))
-    return elected(box, [member("me", "t"), member("other", "theirs")], generation=2, **more)
-
-
-def test_a_leader_plans_by_what_it_knows_and_looks_again_when_the_round_is_over() -> None:
-    box = leading("t")
-    asked = len(box.sent(ef.SendMetadata))
-    leads_again(box)
-    assert box.last(ef.RunAssignor).cluster.partitions == {"t": 2, "theirs": 3}
-    computed(box)
-    box.answer_sync(partitions("t", 0, 1))
-    box.do_steps()
-    assert len(box.sent(ef.SendMetadata)) == asked, "not while what moves waits for it"
-    box.tick(0.3)
-    assert len(box.sent(ef.SendMetadata)) == asked + 1
-    joins = len(box.sent(ef.SendJoin))
-    box.answer_metadata({"t": 2, "theirs": 4})
-    assert len(box.sent(ef.SendJoin)) == joins + 1
-
-
-def test_what_was_asked_a_moment_ago_is_not_asked_again_after_a_round() -> None:
-    box = leading("t")
-    asked = len(box.sent(ef.SendMetadata))
-    box.handle(ev.EnforceRebalance(reason="test"))
-    elected(box, [member("me", "t"), member("other", "theirs")], generation=2)
-    computed(box)
-    box.answer_sync(partitions("t", 0, 1))
-    box.tick(0.3)
-    assert len(box.sent(ef.SendMetadata)) == asked
-
-
-def test_a_leader_that_missed_a_topic_asks_before_it_plans() -> None:
-    """Everybody may have come for that topic."""
-    box = fresh()
-    box.subscribe("t", "ghost")
-    box.find()
-    elected(box, [member("me", "ghost", "t")])
-    box.answer_metadata({"t": 2}, ghost=ErrorCode.unknown_topic_or_partition)
-    computed(box)
-    box.answer_sync(partitions("t", 0))
-    box.do_steps()
-    plans = len(box.sent(ef.RunAssignor))
-    box.now += 1.5
-    box.handle(ev.EnforceRebalance(reason="test"))
-    elected(box, [member("me", "ghost", "t")], generation=2)
-    assert len(box.sent(ef.RunAssignor)) == plans
-    box.answer_metadata({"t": 2, "ghost": 1})
-    assert box.last(ef.RunAssignor).cluster.partitions == {"t": 2, "ghost": 1}
-
-
 def test_a_garbage_member_wants_nothing_and_harms_nobody() -> None:
     box = fresh()
     box.subscribe("t")
