@@ -33,7 +33,12 @@ _JOIN_GRACE = timedelta(seconds=5)
 """What a JoinGroup may take beyond the rebalance timeout (Java's value)."""
 
 _METADATA_FRESH_ENOUGH = 1.0
-"""Seconds. A follow-up round need not ask again what the round before it asked."""
+"""Seconds. A follow-up round need not ask again what the round before it asked.
+
+No plan is made by older ones, though Java's are, and a leader would save the time of an answer: a
+follower's may be minutes old. Elected then, it would take away what has been added to a topic
+since, which others own and read, and give it back two rounds later.
+"""
 
 _REASON_LIMIT = 255
 

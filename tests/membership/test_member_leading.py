@@ -75,6 +75,24 @@ def test_the_leader_asks_for_the_union_of_topics_and_then_runs_the_assignor() ->
     assert box.stands(State.SYNCING)
 
 
+def test_whoever_leads_for_the_first_time_asks_what_there_is_by_now() -> None:
+    """The topic has grown since, and others own what was added: by the old count it would go."""
+    box = MemberBox.fresh(metadata_max_age=timedelta(minutes=5))
+    box.subscribe("t")
+    box.find()
+    box.answer_join(leader="old")
+    box.tick()
+    box.answer_metadata({"t": 2})
+    box.answer_sync(partitions("t", 0))
+    box.do_steps()
+    box.tick(1.5)
+    box.handle(ev.EnforceRebalance(reason="test"))
+    elected(box, [member("me", "t"), member("other", "t")], generation=2)
+    assert not box.sent(ef.RunAssignor)
+    box.answer_metadata({"t": 4})
+    assert box.last(ef.RunAssignor).cluster.partitions == {"t": 4}
+
+
 def test_topics_that_do_not_exist_are_left_out_of_the_cluster_and_said_once() -> None:
     box = fresh()
     box.subscribe("t", "ghost")
