@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import Iterator
@@ -73,6 +74,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.docker)
         if "java" in fixtures:
             item.add_marker(pytest.mark.xdist_group("java"))
+
+
+class _ForeignPolicy(asyncio.DefaultEventLoopPolicy):
+    """As `uvloop.install` sets one: its loops are another library's."""
+
+    def new_event_loop(self) -> asyncio.AbstractEventLoop:
+        raise AssertionError("this loop is the application's")
+
+
+@pytest.fixture
+def foreign_loops() -> Iterator[None]:
+    """The process is a service that runs on another library's event loops: none is for us."""
+    before = asyncio.get_event_loop_policy()
+    asyncio.set_event_loop_policy(_ForeignPolicy())
+    yield
+    asyncio.set_event_loop_policy(before)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from concurrent.futures import Future
 
 import pytest
@@ -12,20 +11,7 @@ import pytest
 from kafka_coop.broker.event_loop import run_in_own_loop
 from kafka_coop.testing.proxy import Proxy
 
-
-class ForeignPolicy(asyncio.DefaultEventLoopPolicy):
-    """As `uvloop.install` sets one: its loops are another library's."""
-
-    def new_event_loop(self) -> asyncio.AbstractEventLoop:
-        raise AssertionError("this loop is the application's")
-
-
-@pytest.fixture(autouse=True)
-def foreign_loops() -> Iterator[None]:
-    before = asyncio.get_event_loop_policy()
-    asyncio.set_event_loop_policy(ForeignPolicy())
-    yield
-    asyncio.set_event_loop_policy(before)
+pytestmark = pytest.mark.usefixtures("foreign_loops")
 
 
 async def kind_of_loop() -> type:

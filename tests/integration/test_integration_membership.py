@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -46,21 +45,13 @@ def test_one_member_joins_and_reads_everything(cluster: Cluster) -> None:
         assert not one.raised
 
 
+@pytest.mark.usefixtures("foreign_loops")
 def test_a_member_joins_in_a_service_that_runs_on_uvloop(embedded: EmbeddedKafka) -> None:
-    class Uvloop(asyncio.DefaultEventLoopPolicy):
-        def new_event_loop(self) -> asyncio.AbstractEventLoop:
-            raise AssertionError("its transports are none of asyncio's")
-
     topic = unique("t")
     embedded.create_topic(topic, partitions=2)
-    before = asyncio.get_event_loop_policy()
-    asyncio.set_event_loop_policy(Uvloop())
-    try:
-        one = Member(embedded, unique("g"), topic)
-        with members(one):
-            shared(topic, 2, one)
-    finally:
-        asyncio.set_event_loop_policy(before)
+    one = Member(embedded, unique("g"), topic)
+    with members(one):
+        shared(topic, 2, one)
 
 
 def test_members_come_and_go_and_callbacks_are_deltas(cluster: Cluster) -> None:
