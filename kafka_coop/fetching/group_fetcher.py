@@ -94,6 +94,8 @@ class GroupFetcher(Queries):
         self._torn = False
         self._paused = NO_PARTITIONS
         self._closed = False
+        self._let_go = False
+        """Closed, and what was owned is given up."""
         self._from_the_beginning = config.get("auto.offset.reset") in _FROM_THE_BEGINNING
         self._ledger = DeliveryLedger()
         self._last_taken: Sequence[Message] = ()
@@ -126,7 +128,15 @@ class GroupFetcher(Queries):
         self._guard.end()
 
     def identity(self) -> GroupMetadata:
-        """The member as its coordinator knows it; its epoch stands for the generation."""
+        """The member as its coordinator knows it; its epoch stands for the generation.
+
+        Raises:
+            RuntimeError: It leaves, and has given up what it owned: librdkafka may be done with the
+                group at any moment. A question that reaches it just before it throws away, and
+                whoever asked would wait for ever.
+        """
+        if self._let_go:
+            raise RuntimeError("Consumer closed")
         return decode_group_metadata(self._consumer.consumer_group_metadata())
 
     # --- offsets ----------------------------------------------------------------------------
@@ -207,6 +217,7 @@ class GroupFetcher(Queries):
             return
         self.resume(partitions)  # librdkafka's flag would outlive the assignment
         native = native_partitions(partitions)
+        self._let_go = self._closed
         with self._changing(self._fetched - partitions):
             self._consumer.incremental_unassign(native)
 

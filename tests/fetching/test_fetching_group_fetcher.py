@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import confluent_kafka
@@ -11,11 +12,20 @@ from fetching_stand_in import NATIVE, InterruptionError, StandIn
 from fetching_support import offsets
 
 from kafka_coop.fetching.group_fetcher import GroupFetcher
+from kafka_coop.fetching.group_metadata import encode_group_metadata
 from kafka_coop.protocol.messages import OffsetAndMetadata
-from kafka_coop.types import Partitions, TopicPartition
+from kafka_coop.types import (
+    NO_PARTITIONS,
+    Generation,
+    GroupMetadata,
+    MemberId,
+    Partitions,
+    TopicPartition,
+)
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 JUST_A, BOTH = Partitions.of([A]), Partitions.of([A, B])
+IDENTITY = GroupMetadata(group_id="g", member_id=MemberId("m"), generation=Generation(3))
 STARTS = {A: OffsetAndMetadata(offset=0), B: OffsetAndMetadata(offset=50)}
 
 
@@ -25,12 +35,20 @@ class Group(StandIn):
     Attributes:
         errors: Come in place of records.
         failure: The code with which the coordinator's answer is replaced; None: it answers.
+        while_closing: What happens in on_revoke then.
     """
 
     def __init__(self, config: dict[str, object]) -> None:
         super().__init__(config)
         self.errors: list[Message] = []
         self.failure: int | None = None
+        self.while_closing: Callable[[], None] = lambda: None
+
+    def consumer_group_metadata(self) -> bytes:
+        return encode_group_metadata(IDENTITY)
+
+    def close(self) -> None:
+        self.while_closing()
 
     def committed(self, partitions: NATIVE, _timeout: float) -> NATIVE:
         if self.failure is not None:
@@ -103,6 +121,28 @@ def test_what_was_delivered_of_an_earlier_assignment_does_not_count(bench: Bench
     fetcher.add({A: OffsetAndMetadata(offset=7)})
     bench.swallow()
     assert offsets(fetcher.take(8, 0))[A][0] == 7
+
+
+def test_who_closes_asks_who_it_is_until_all_is_given_up(bench: Bench) -> None:
+    """librdkafka ends the group thereafter, and with it the question of whoever asks just then.
+
+    It throws away what it has not got to by then, without an answer (`rd_kafka_cgrp_op_serve`), and
+    `rd_kafka_consumer_group_metadata` waits for one, for ever.
+    """
+    fetcher = bench.fetcher
+    fetcher.add(STARTS)
+    fetcher.remove(JUST_A)
+    assert fetcher.identity() == IDENTITY
+
+    def revoked() -> None:
+        assert fetcher.identity() == IDENTITY
+        fetcher.remove(Partitions.of([B]))
+        with pytest.raises(RuntimeError, match="Consumer closed"):
+            fetcher.identity()
+
+    bench.native.while_closing = revoked
+    fetcher.leave()
+    assert fetcher.assignment() == NO_PARTITIONS
 
 
 @pytest.mark.parametrize("how", ["next", "take"])
