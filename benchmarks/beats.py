@@ -1,10 +1,11 @@
 """What heartbeats cost: members that have nothing to read, and their coordinator.
 
-    python -m benchmarks.beats [--members 4] [--seconds 20] [--intervals 20 100 500 3000]
+    python -m benchmarks.beats [--members 4] [--seconds 20] [--intervals 10 20 100 500 3000]
 
 One group after the other on one real Kafka, each with ``heartbeat.interval.ms`` set: a set interval
 holds, also for who has had no record for long. The members are processes that call ``poll(1.0)``.
-CPU time is user and system time of all threads; the first row is the broker's alone.
+CPU time is user and system time of all threads, once the broker's compilers rest; the first row
+is the broker's alone.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from benchmarks.broker import broker
 from benchmarks.spark.processes import cpu_seconds
+from benchmarks.warm import wait_for_compilers
 
 _TOPIC = "quiet"
 
@@ -64,19 +65,11 @@ def group(bootstrap: str, interval: int, members: int) -> list[subprocess.Popen[
     return started
 
 
-def broker_process() -> int:
-    """The one JVM among this process's children."""
-    tasks = Path("/proc/self/task").iterdir()
-    children = [pid for task in tasks for pid in (task / "children").read_text().split()]
-    (java,) = [p for p in children if Path(f"/proc/{p}/comm").read_text().strip() == "java"]
-    return int(java)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--members", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--intervals", type=int, nargs="+", default=[20, 100, 500, 3000])
+    parser.add_argument("--intervals", type=int, nargs="+", default=[10, 20, 100, 500, 3000])
     parser.add_argument("--member", nargs=2, metavar=("BOOTSTRAP", "INTERVAL"))
     options = parser.parse_args()
     if options.member:
@@ -86,13 +79,13 @@ def main() -> None:
     print("|---|---|---|---|")
     with broker() as kafka:
         kafka.create_topic(_TOPIC, partitions=12)
-        java = broker_process()
+        java = kafka.pid(1)
         time.sleep(10)  # for what a broker does when it has started
         (alone,) = used_by([java], options.seconds)
         print(f"| - | 0 | - | {alone:.1%} |", flush=True)
         for interval in options.intervals:
             started = group(kafka.bootstrap_servers, interval, options.members)
-            used_by([java], 5)  # the JVM compiles what is new
+            wait_for_compilers(kafka, lambda: time.sleep(1))
             brokers, *theirs = used_by([java, *(one.pid for one in started)], options.seconds)
             rate = options.members * 1000 / interval
             mean = sum(theirs) / len(theirs)

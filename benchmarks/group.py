@@ -66,10 +66,16 @@ def under_load(version: str) -> Iterator[tuple[str, str, Path]]:
     """
     topic = "load"
     with broker(version) as kafka, tempfile.TemporaryDirectory() as folder:
-        warm_up(kafka)
         kafka.create_topic(topic, partitions=PARTITIONS)
         with load(kafka.bootstrap_servers, topic, PARTITIONS, RATE):
-            yield kafka.bootstrap_servers, topic, Path(folder)
+            place = (kafka.bootstrap_servers, topic, Path(folder))
+            readers = Group("kafka_coop", *place)
+            try:
+                readers.start_all(*[()] * MEMBERS)
+                warm_up(kafka)
+            finally:
+                readers.stop()
+            yield place
 
 
 def names_among(known: Collection[str]) -> Callable[[str], list[str]]:

@@ -1,44 +1,91 @@
 """Has a broker lead a group again and again, until it does so at the speed that it will keep.
 
 A JVM compiles what has run some hundred times, and for good what has run some thousand. One that
-has seen two or three groups takes twice as long over a round as one that is up for an hour, and its
-compilers want the cores meanwhile.
+has seen two or three groups takes twice as long over a round as one that is up for an hour. And its
+compilers want the cores meanwhile, two thirds of one for the first minutes of a load: time that a
+round on a full machine waits for, and that no broker takes that has been up for longer.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from confluent_kafka import TopicPartition
 
 from kafka_coop.consumer import CoopConsumer
-from kafka_coop.testing.cluster import KafkaCluster
+from kafka_coop.testing.local import LocalKafka
 
-_LIVES: Final = 150
 _ROUNDS: Final = 8
-"""Of each life: it joins, is in some more rounds, commits in each, and leaves."""
+"""Of each of the group's lives: it joins, is in some more rounds, commits in each, and leaves."""
 _PATIENCE: Final = 60.0
 _TOPIC: Final = "warm-up"
+_COMPILERS: Final = ("C1 CompilerThre", "C2 CompilerThre")
+"""The names of their threads, as far as the kernel keeps them."""
+_LOOKED_AT: Final = 20.0
+_AT_REST: Final = 0.05
+"""Of a core, on average over so many seconds: who is up for long compiles now and then, too."""
+_LONGEST: Final = 900.0
 
 
-def warm_up(kafka: KafkaCluster) -> None:
-    """Takes half a minute.
+def warm_up(kafka: LocalKafka) -> None:
+    """Has the broker lead groups until its compilers rest, which takes some minutes. Linux only.
+
+    Whatever else the broker is to be measured at, load and readers, has to be there already: it is
+    compiled as well.
 
     Raises:
-        TimeoutError: A round took a whole one.
+        TimeoutError: A round took a whole minute, or the compilers have not come to rest.
     """
     kafka.create_topic(_TOPIC, partitions=48)
-    consumer = CoopConsumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": _TOPIC})
-    with consumer:
-        for _ in range(_LIVES):
-            consumer.subscribe([_TOPIC])
-            _poll_until(consumer, lambda: bool(consumer.assignment()))
-            for _ in range(_ROUNDS):
-                _go_through_a_round(consumer)
-            consumer.unsubscribe()
-            _poll_until(consumer, lambda: not consumer.assignment())
+    with CoopConsumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": _TOPIC}) as member:
+        wait_for_compilers(kafka, lambda: _lead(member))
+
+
+def wait_for_compilers(kafka: LocalKafka, act: Callable[[], None]) -> None:
+    """Acts again and again until the compilers of the one broker's JVM rest. Linux only.
+
+    Raises:
+        TimeoutError: They have not come to rest.
+    """
+    (broker,) = kafka.brokers
+    deadline = time.monotonic() + _LONGEST
+    while _compiles_while(kafka.pid(broker), act) > _AT_REST:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the broker still compiles after {_LONGEST:.0f} s")
+
+
+def _compiles_while(pid: int, act: Callable[[], None]) -> float:
+    """How much of a core a JVM's compilers take while something is done again and again."""
+    began, before = time.monotonic(), _compiled(pid)
+    while time.monotonic() < began + _LOOKED_AT:
+        act()
+    return (_compiled(pid) - before) / (time.monotonic() - began)
+
+
+def _compiled(pid: int) -> float:
+    """The time that a JVM's compilers have had, in seconds."""
+    ticks = 0
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            name, _, figures = (thread / "stat").read_text().partition("(")[2].rpartition(")")
+            if name in _COMPILERS:
+                ticks += sum(map(int, figures.split()[11:13]))  # utime and stime: proc(5)
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _lead(consumer: CoopConsumer) -> None:
+    """Has the broker lead a group, from its first join to its end."""
+    consumer.subscribe([_TOPIC])
+    _poll_until(consumer, lambda: bool(consumer.assignment()))
+    for _ in range(_ROUNDS):
+        _go_through_a_round(consumer)
+    consumer.unsubscribe()
+    _poll_until(consumer, lambda: not consumer.assignment())
 
 
 def _go_through_a_round(consumer: CoopConsumer) -> None:

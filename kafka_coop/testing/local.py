@@ -146,6 +146,14 @@ class LocalKafka(StartedKafka):
         """The file a broker logs to, gone when the cluster is closed."""
         return self._nodes[broker].log
 
+    def pid(self, broker: int) -> int:
+        """The id of a broker's process, to look at it, or to stop it for a while (SIGSTOP).
+
+        Raises:
+            LocalKafkaError: It does not run.
+        """
+        return self._running(broker).pid
+
     def start(self) -> None:
         """Starts every broker and waits until all serve. The ``with`` block does it for you.
 

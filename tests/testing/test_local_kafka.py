@@ -121,7 +121,13 @@ class TestBrokers:
     @pytest.mark.parametrize("end", ["stop_broker", "kill_broker"])
     def test_the_others_take_over_until_it_is_back(self, cluster: LocalKafka, end: str) -> None:
         produce(cluster, end, b"before")
+        before = cluster.pid(2)
+        os.kill(before, 0)
         getattr(cluster, end)(2)
+        with pytest.raises(ProcessLookupError):
+            os.kill(before, 0)
+        with pytest.raises(LocalKafkaError, match="not running"):
+            cluster.pid(2)
         with pytest.raises(ConnectionRefusedError):
             _connect(cluster, 2)
         with pytest.raises(LocalKafkaError, match="not running"):
@@ -132,6 +138,7 @@ class TestBrokers:
         cluster.start_broker(2)
         with pytest.raises(LocalKafkaError, match="is running"):
             cluster.start_broker(2)
+        assert cluster.pid(2) != before
         _connect(cluster, 2).close()
         assert first_value(cluster, end) == b"before"
 
