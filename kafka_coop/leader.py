@@ -45,8 +45,8 @@ from kafka_coop.types import (
 )
 
 _BEATS_PER_SECOND = 100
-_SMALL_GROUP = 10
-_SHORTEST_INTERVAL = timedelta(milliseconds=20)
+_SMALL_GROUP = 20
+_SHORTEST_INTERVAL = timedelta(milliseconds=10)
 _ALONE = timedelta(milliseconds=100)
 _LONGEST_INTERVAL = timedelta(seconds=3)
 
@@ -206,12 +206,13 @@ def suggested_heartbeat_interval(members: int) -> timedelta:
     beat as often as they do (`kafka_coop.membership.pulse.DEFAULT_INTERVAL`).
 
     Returns:
-        A hundred beats a second for the group: 100 ms for ten members, 3 s for three hundred
-        and more. Fewer than ten may spend up to two hundred: a small group's round is short, and
-        most of what a plain `close()` costs would be the wait for the next beat. 25 ms for five
-        members, 20 ms for less. The more often a member beats, the sooner it learns of a
-        rebalance, and takes over what a member that left has left behind. A beat costs half a
-        millisecond of CPU. Who is alone has nothing to take over.
+        A hundred beats a second for the group: 200 ms for twenty members, 3 s for three hundred
+        and more. Fewer than twenty may spend up to four hundred: a small group's round is short,
+        and most of what a plain `close()` costs would be the wait for the next beat. 12.5 ms for
+        five members, 10 ms for less; with twice as much a `close()` among five cost 14 ms more
+        (docs/BENCHMARKS.md). The more often a member beats, the sooner it learns of a rebalance,
+        and takes over what a member that left has left behind. A beat costs half a millisecond of
+        CPU. Who is alone has nothing to take over.
     """
     if members <= 1:
         return _ALONE

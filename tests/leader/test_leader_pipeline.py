@@ -367,7 +367,7 @@ def test_the_assignment_says_whether_another_round_comes_and_how_often_to_beat(
         user_data, marks = split_marks(decode_assignment(data).user_data)
         assert user_data == b""
         assert marks == AssignmentMarks(
-            follow_up=follow_up, heartbeat_interval=timedelta(milliseconds=20)
+            follow_up=follow_up, heartbeat_interval=timedelta(milliseconds=10)
         )
 
 
@@ -377,7 +377,7 @@ def test_the_leaders_own_assignment_alone_says_that_it_leads() -> None:
     marks = {
         m: split_marks(decode_assignment(d).user_data)[1] for m, d in outcome.assignments.items()
     }
-    interval = timedelta(milliseconds=20)
+    interval = timedelta(milliseconds=10)
     assert marks == {
         "a": AssignmentMarks(heartbeat_interval=interval),
         "b": AssignmentMarks(heartbeat_interval=interval, leads=Generation(7)),
@@ -397,18 +397,19 @@ def test_sticky_assignments_are_the_bytes_java_sends() -> None:
     [
         (0, 100),
         (1, 100),
-        (2, 20),
-        (4, 20),
-        (5, 25),
-        (7, 49),
-        (10, 100),
+        (2, 10),
+        (4, 10),
+        (5, 12.5),
+        (7, 24.5),
+        (10, 50),
+        (20, 200),
         (25, 250),
         (300, 3000),
         (9999, 3000),
     ],
 )
 def test_the_group_beats_a_hundred_times_a_second_and_a_small_one_more_often(
-    members: int, milliseconds: int
+    members: int, milliseconds: float
 ) -> None:
     assert suggested_heartbeat_interval(members) == timedelta(milliseconds=milliseconds)
 
@@ -419,8 +420,8 @@ def test_the_group_beats_a_hundred_times_a_second_and_a_small_one_more_often(
         ("range", None),
         ("roundrobin", None),
         ("sticky", None),
-        ("cooperative-sticky", AssignmentMarks(heartbeat_interval=timedelta(milliseconds=20))),
-        ("fairest-sticky", AssignmentMarks(heartbeat_interval=timedelta(milliseconds=20))),
+        ("cooperative-sticky", AssignmentMarks(heartbeat_interval=timedelta(milliseconds=10))),
+        ("fairest-sticky", AssignmentMarks(heartbeat_interval=timedelta(milliseconds=10))),
     ],
 )
 def test_a_group_of_ours_is_told_its_pace_under_a_cooperative_strategy_alone(
