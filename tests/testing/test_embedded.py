@@ -187,7 +187,7 @@ class TestTopics:
     def test_a_leader_that_does_not_yet_know_of_itself_is_asked_again(
         self, cluster: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        cluster.create_topic("ends")
+        cluster.create_topic("ends-unknown")
         admin, answers = (
             quiet_admin(cluster.bootstrap_servers),
             [KafkaError.NOT_LEADER_FOR_PARTITION],
@@ -200,7 +200,7 @@ class TestTopics:
             return list_offsets(*asked, **options)
 
         monkeypatch.setattr(admin, "list_offsets", refused_once)
-        assert end_offsets(admin, "ends") == {0: 0}
+        assert end_offsets(admin, "ends-unknown") == {0: 0}
         assert not answers
 
     def test_an_unknown_topic_has_no_ends(self, cluster: EmbeddedKafka) -> None:
