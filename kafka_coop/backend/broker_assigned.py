@@ -204,7 +204,6 @@ class BrokerAssignedBackend:
         started = time.perf_counter()
         self.mailbox.put(step)
         try:
-            self._identify()  # now: once what is owned is given up in `close`, nobody can ask
             self._jobs.run()
             self._attend()
         finally:

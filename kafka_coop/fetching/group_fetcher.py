@@ -11,7 +11,7 @@ consumed what it strikes upon, which is fetched again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
 
 import confluent_kafka
@@ -39,6 +39,11 @@ _NEVER_COMMIT = {"enable.auto.commit": False, "enable.auto.offset.store": False}
 
 _ASK = 5.0
 """Seconds for one question where a partition began."""
+
+_LOOKS = 1_000
+_LOOK = 0.01
+"""How often to look, for so many seconds, whether librdkafka has taken away what is owned, once it
+wants nothing. It asks nobody for that, and takes some milliseconds."""
 
 _FROM_THE_BEGINNING = ("earliest", "smallest", "beginning")
 
@@ -89,13 +94,14 @@ class GroupFetcher(Queries):
         self._consumer = confluent_kafka.Consumer(
             self._guard.guarded(config) | _NEVER_COMMIT, **options
         )
+        self._subscribed = False
+        self._assigned = NO_PARTITIONS
+        """What the group has, as the user was told."""
         self._fetched = NO_PARTITIONS
         self._starts: dict[TopicPartition, OffsetAndMetadata] = {}
         self._torn = False
         self._paused = NO_PARTITIONS
         self._closed = False
-        self._let_go = False
-        """Closed, and what was owned is given up."""
         self._from_the_beginning = config.get("auto.offset.reset") in _FROM_THE_BEGINNING
         self._ledger = DeliveryLedger()
         self._last_taken: Sequence[Message] = ()
@@ -110,33 +116,73 @@ class GroupFetcher(Queries):
         The three are called inside `next`, `take` and `leave`. What they raise is raised there.
         """
 
-        def told(how: Told) -> Callable[[Any, list[confluent_kafka.TopicPartition]], None]:
+        def gains(given: Partitions) -> None:
+            self._assigned |= given
+            assigned(given)
+
+        def gives_up(how: Told) -> Told:
+            def told(gone: Partitions) -> None:
+                self._assigned -= gone
+                how(gone)
+
+            return told
+
+        def native(how: Told) -> Callable[[Any, list[confluent_kafka.TopicPartition]], None]:
             return lambda _, given: self._guard.run(lambda: how(plain_partitions(given)))
 
+        self._subscribed = True
         self._consumer.subscribe(
-            topics, on_assign=told(assigned), on_revoke=told(revoked), on_lost=told(lost)
+            topics,
+            on_assign=native(gains),
+            on_revoke=native(gives_up(revoked)),
+            on_lost=native(gives_up(lost)),
         )
 
     def unsubscribe(self) -> None:
         """Wants nothing, and leaves. What is owned goes with the next `next`."""
+        self._subscribed = False
         self._consumer.unsubscribe()
 
     def leave(self) -> None:
-        """Gives everything up, leaves the group, and closes."""
-        self._closed = True
-        self._consumer.close()
-        self._guard.end()
+        """Gives everything up, leaves the group, and closes.
+
+        In this order. A librdkafka that closes ends the group as soon as everything is given up,
+        and throws away, unanswered, what it was asked just before that (`rd_kafka_cgrp_op_serve`):
+        who the member is, for the record of the rebalance, or a commit in on_commit. Whoever asked
+        would wait for ever. So all callbacks come before it closes.
+        """
+        try:
+            self._closed = True
+            with suppress(KafkaException):  # then it closes, and has said why before
+                self._give_up()
+        finally:
+            self._consumer.close()
+            self._guard.end()
+
+    def _give_up(self) -> None:
+        """Has what the group assigned taken away, as `unsubscribe` does, and sees it through.
+
+        An assignment that has come since the last poll, too: its callback comes before.
+        """
+        member = self._subscribed
+        if self.over or not (member or self._assigned):
+            return  # it has failed for good, or never was a member: nobody is told of anything
+        # What came from here on would be nobody's, and count as consumed.
+        self._consumer.pause(native_partitions(self._fetched - self._paused))
+        self.unsubscribe()
+        for _ in range(_LOOKS):
+            message = self._consumer.poll(_LOOK)
+            if message is not None:
+                self._explained(message)
+            if self._has_nothing(member=member):
+                return
+
+    def _has_nothing(self, *, member: bool) -> bool:
+        """Nothing of the group's: what is assigned by hand a member does not have."""
+        return self.over or not (self._assigned or (member and self._consumer.assignment()))
 
     def identity(self) -> GroupMetadata:
-        """The member as its coordinator knows it; its epoch stands for the generation.
-
-        Raises:
-            RuntimeError: It leaves, and has given up what it owned: librdkafka may be done with the
-                group at any moment. A question that reaches it just before it throws away, and
-                whoever asked would wait for ever.
-        """
-        if self._let_go:
-            raise RuntimeError("Consumer closed")
+        """The member as its coordinator knows it; its epoch stands for the generation."""
         return decode_group_metadata(self._consumer.consumer_group_metadata())
 
     # --- offsets ----------------------------------------------------------------------------
@@ -217,7 +263,6 @@ class GroupFetcher(Queries):
             return
         self.resume(partitions)  # librdkafka's flag would outlive the assignment
         native = native_partitions(partitions)
-        self._let_go = self._closed
         with self._changing(self._fetched - partitions):
             self._consumer.incremental_unassign(native)
 

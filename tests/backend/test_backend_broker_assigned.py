@@ -17,13 +17,11 @@ from kafka_coop.backend.interface import Observer
 from kafka_coop.config import parse
 from kafka_coop.errors import RequestTimedOutError
 from kafka_coop.fetching.group_fetcher import GroupFetcher, Told
-from kafka_coop.membership.record import RebalanceRecord
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import OffsetAndMetadata
 from kafka_coop.turns import TurnLock
 from kafka_coop.types import (
     NO_GENERATION,
-    NO_PARTITIONS,
     Generation,
     GroupMetadata,
     MemberId,
@@ -44,7 +42,6 @@ class Librdkafka:
         asked: For how long it was asked for, each time.
         takes: Seconds that it takes to answer.
         missed: It was asked for, and was not there.
-        let_go: It has given up what it owned, to leave.
         left: The consumer leaves the group, or has left: no question is answered any more.
         while_leaving: What the user does in on_revoke then.
         committed_: The offsets, in order.
@@ -58,7 +55,6 @@ class Librdkafka:
         self.asked: list[float] = []
         self.takes = 0.0
         self.missed = threading.Event()
-        self.let_go = False
         self.left = False
         self.while_leaving: Callable[[], object] = lambda: None
         self.committed_: list[int] = []
@@ -70,8 +66,6 @@ class Librdkafka:
         self.assigned, self.revoked = assigned, revoked
 
     def identity(self) -> GroupMetadata:
-        if self.let_go:
-            raise RuntimeError("Consumer closed")
         return GroupMetadata(group_id="g", member_id=MemberId("m"), generation=self.epoch)
 
     def hears(self, topic: str, within: float) -> bool:
@@ -91,34 +85,24 @@ class Librdkafka:
         return dict.fromkeys(offsets, ErrorCode.none)
 
 
-class Seen(Observer):
-    def __init__(self, records: list[RebalanceRecord]) -> None:
-        self._records = records
-
-    def rebalance(self, record: RebalanceRecord) -> None:
-        self._records.append(record)
-
-
 class Group:
     """A member, and the lock under which a poll of its user's would be inside librdkafka.
 
     Attributes:
         attended: How often the mailbox was seen to.
-        records: Of all rebalances.
     """
 
     def __init__(self) -> None:
         self.librdkafka = Librdkafka()
         self.lock = TurnLock()
         self.attended = 0
-        self.records: list[RebalanceRecord] = []
         self.backend = BrokerAssignedBackend(
             parse(
                 {"bootstrap.servers": "127.0.0.1:9", "group.id": "g", "group.protocol": "consumer"}
             ),
             cast(GroupFetcher, self.librdkafka),
             lock=self.lock,
-            observer=Seen(self.records),
+            observer=Observer(),
             logger=logging.getLogger("kafka_coop"),
         )
         self.backend.start(self._attend)
@@ -126,7 +110,6 @@ class Group:
 
     def _attend(self) -> None:
         self.attended += 1
-        self.librdkafka.let_go = self.librdkafka.left
 
     def commit(self, offset: int, within: timedelta = PATIENCE) -> Mapping[Any, ErrorCode]:
         offsets = {THERE: OffsetAndMetadata(offset=offset)}
@@ -230,17 +213,6 @@ def test_what_is_revoked_by_closing_is_committed(group: Group) -> None:
         group.librdkafka.assigned(ALL)
     group.backend.begin_close()
     assert taken == [{THERE: ErrorCode.none}]
-
-
-def test_who_closes_gives_up_as_who_it_is_then(group: Group) -> None:
-    """It is asked before: afterwards librdkafka may throw the question away, and not answer it."""
-    native = group.librdkafka
-    with group.lock:
-        native.assigned(ALL)
-    native.epoch = Generation(5)
-    native.while_leaving = lambda: native.revoked(ALL)
-    group.backend.begin_close()
-    assert [(r.generation, r.revoked) for r in group.records] == [(1, NO_PARTITIONS), (5, ALL)]
 
 
 def test_who_commits_inside_a_rebalance_waits_as_long_as_was_said(group: Group) -> None:

@@ -14,14 +14,7 @@ from fetching_support import offsets
 from kafka_coop.fetching.group_fetcher import GroupFetcher
 from kafka_coop.fetching.group_metadata import encode_group_metadata
 from kafka_coop.protocol.messages import OffsetAndMetadata
-from kafka_coop.types import (
-    NO_PARTITIONS,
-    Generation,
-    GroupMetadata,
-    MemberId,
-    Partitions,
-    TopicPartition,
-)
+from kafka_coop.types import Generation, GroupMetadata, MemberId, Partitions, TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 JUST_A, BOTH = Partitions.of([A]), Partitions.of([A, B])
@@ -35,20 +28,45 @@ class Group(StandIn):
     Attributes:
         errors: Come in place of records.
         failure: The code with which the coordinator's answer is replaced; None: it answers.
-        while_closing: What happens in on_revoke then.
+        queue: Rebalances that the next poll tells of: what is assigned, or what is revoked.
+        closed: It is; whoever asks it anything from then on, or is told of anything, fails.
     """
 
     def __init__(self, config: dict[str, object]) -> None:
         super().__init__(config)
         self.errors: list[Message] = []
         self.failure: int | None = None
-        self.while_closing: Callable[[], None] = lambda: None
+        self.queue: list[tuple[str, list[int]]] = []
+        self.told: dict[str, Callable[[Any, NATIVE], None]] = {}
+        self.closed = False
 
-    def consumer_group_metadata(self) -> bytes:
-        return encode_group_metadata(IDENTITY)
+    def subscribe(self, _topics: list[str], **told: Callable[[Any, NATIVE], None]) -> None:
+        self.told = told
+
+    def unsubscribe(self) -> None:
+        """Before what is revoked comes what was assigned and not told of yet."""
+        pending = [p for how, given in self.queue if how == "on_assign" for p in given]
+        self.queue.append(("on_revoke", [*self.upcoming, *pending]))
 
     def close(self) -> None:
-        self.while_closing()
+        self.closed = True
+        assert not self.upcoming
+        assert not self.queue
+
+    def consumer_group_metadata(self) -> bytes:
+        assert not self.closed, "nobody answers"
+        return encode_group_metadata(IDENTITY)
+
+    def _tell(self) -> None:
+        """confluent's own code does what a callback has not."""
+        while self.queue:
+            how, given = self.queue.pop(0)
+            native = [confluent_kafka.TopicPartition("t", p, OFFSET_STORED) for p in given]
+            self.told[how](self, native)
+            if how == "on_assign":
+                self.incremental_assign([p for p in native if p.partition not in self.upcoming])
+            else:
+                self.incremental_unassign([p for p in native if p.partition in self.upcoming])
 
     def committed(self, partitions: NATIVE, _timeout: float) -> NATIVE:
         if self.failure is not None:
@@ -69,7 +87,11 @@ class Group(StandIn):
         return self.errors or super().consume(n, timeout)
 
     def poll(self, timeout: float) -> Any:
-        return next(iter(self.consume(len(self.upcoming), timeout)), None)
+        """Records that are there come before rebalances."""
+        message = next(iter(self.consume(len(self.upcoming), timeout)), None)
+        if message is None:
+            self._tell()
+        return message
 
 
 class Bench:
@@ -123,26 +145,88 @@ def test_what_was_delivered_of_an_earlier_assignment_does_not_count(bench: Bench
     assert offsets(fetcher.take(8, 0))[A][0] == 7
 
 
-def test_who_closes_asks_who_it_is_until_all_is_given_up(bench: Bench) -> None:
-    """librdkafka ends the group thereafter, and with it the question of whoever asks just then.
+def _never(lost: Partitions) -> None:
+    pytest.fail(f"{lost} lost")
 
-    It throws away what it has not got to by then, without an answer (`rd_kafka_cgrp_op_serve`), and
-    `rd_kafka_consumer_group_metadata` waits for one, for ever.
+
+class Told:
+    """A user, who asks who it is whenever it is told of something.
+
+    Attributes:
+        of: What it was told of, in order.
+        delivered: How far each partition had come when it was revoked.
+        raises: In on_revoke.
     """
-    fetcher = bench.fetcher
-    fetcher.add(STARTS)
-    fetcher.remove(JUST_A)
-    assert fetcher.identity() == IDENTITY
 
-    def revoked() -> None:
-        assert fetcher.identity() == IDENTITY
-        fetcher.remove(Partitions.of([B]))
-        with pytest.raises(RuntimeError, match="Consumer closed"):
-            fetcher.identity()
+    def __init__(self, fetcher: GroupFetcher) -> None:
+        self.of: list[tuple[str, Partitions]] = []
+        self.delivered: dict[TopicPartition, int] = {}
+        self.raises: BaseException | None = None
+        self._fetcher = fetcher
+        fetcher.subscribe(["t"], assigned=self._assigned, revoked=self._revoked, lost=_never)
 
-    bench.native.while_closing = revoked
-    fetcher.leave()
-    assert fetcher.assignment() == NO_PARTITIONS
+    def _assigned(self, given: Partitions) -> None:
+        self.of.append(("assigned", given))
+        self._fetcher.add(dict.fromkeys(given, OffsetAndMetadata(offset=OFFSET_STORED)))
+
+    def _revoked(self, gone: Partitions) -> None:
+        self.of.append(("revoked", gone))
+        self.delivered |= {of: at.offset for of, at in self._fetcher.positions(gone).items()}
+        self._fetcher.remove(gone & self._fetcher.assignment())
+        assert self._fetcher.identity() == IDENTITY
+        if self.raises is not None:
+            raise self.raises
+
+
+def test_all_is_given_up_before_librdkafka_closes(bench: Bench) -> None:
+    """Once it closes, it ends the group as soon as all is given up, and answers nothing."""
+    told = Told(bench.fetcher)
+    bench.native.queue.append(("on_assign", [0, 1]))
+    bench.fetcher.next(0)
+    assert len(bench.fetcher.take(8, 0)) == 8
+    before = {of: at.offset for of, at in bench.fetcher.positions(BOTH).items()}
+    bench.fetcher.leave()
+    assert told.of == [("assigned", BOTH), ("revoked", BOTH)]
+    assert told.delivered == before == {A: 14, B: 4}, "what nobody gets is not passed over"
+    assert bench.native.closed
+
+
+def test_what_was_assigned_since_the_last_poll_is_given_up_as_well(bench: Bench) -> None:
+    told = Told(bench.fetcher)
+    bench.native.queue.append(("on_assign", [0]))
+    bench.fetcher.leave()
+    assert told.of == [("assigned", JUST_A), ("revoked", JUST_A)]
+    assert bench.native.closed
+
+
+def test_what_on_revoke_raises_comes_once_it_is_closed(bench: Bench) -> None:
+    told = Told(bench.fetcher)
+    bench.native.queue.append(("on_assign", [0, 1]))
+    bench.fetcher.next(0)
+    told.raises = ValueError("on_revoke's")
+    with pytest.raises(ValueError, match="on_revoke's"):
+        bench.fetcher.leave()
+    assert bench.native.closed
+
+
+def test_what_was_unsubscribed_from_and_not_yet_revoked_is_given_up(bench: Bench) -> None:
+    told = Told(bench.fetcher)
+    bench.native.queue.append(("on_assign", [0]))
+    bench.fetcher.next(0)
+    bench.fetcher.unsubscribe()
+    bench.native.queue.clear()  # as if that took its time
+    bench.fetcher.leave()
+    assert told.of == [("assigned", JUST_A), ("revoked", JUST_A)]
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_who_was_no_member_or_is_none_any_more_just_closes(bench: Bench, over: bool) -> None:
+    if over:
+        Told(bench.fetcher)
+    bench.fetcher.over = over
+    bench.native.unsubscribe = pytest.fail  # type: ignore[method-assign]
+    bench.fetcher.leave()
+    assert bench.native.closed
 
 
 @pytest.mark.parametrize("how", ["next", "take"])
