@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kafka_coop.membership.pulse import FOLLOW_UP_AFTER, FOLLOW_UP_INTERVAL
+from kafka_coop.membership.pulse import CALM_INTERVAL, FOLLOW_UP_AFTER, FOLLOW_UP_INTERVAL
 from kafka_coop.simulation import faults as ft
 from kafka_coop.simulation import run as planner
 from kafka_coop.simulation.invariants import Watcher
@@ -227,6 +227,11 @@ def test_who_hands_over_first_leaves_nothing_idle_for_a_heartbeat() -> None:
     assert closing.gaps.longest > 1.0
     assert draining.moved == draining.minimum
     assert draining.rounds <= 2 * closing.rounds
+
+
+def test_a_group_at_rest_beats_as_it_does_a_minute_after_its_last_round() -> None:
+    result = planned(SMALL, "kafka-coop")
+    assert result.load.resting == pytest.approx(5 / CALM_INTERVAL)
 
 
 def test_the_same_plan_gives_the_same_result() -> None:
