@@ -1,4 +1,4 @@
-"""Runs all benchmarks, one after the other: ``make bench``. About three hours.
+"""Runs all benchmarks, one after the other: ``make bench``. More than three hours.
 
 The exit status is 1 where one failed, or says that a goal was missed.
 """

@@ -80,7 +80,7 @@ def main() -> None:
     with broker() as kafka:
         kafka.create_topic(_TOPIC, partitions=12)
         java = kafka.pid(1)
-        time.sleep(10)  # for what a broker does when it has started
+        wait_for_compilers(kafka, lambda: time.sleep(1))
         (alone,) = used_by([java], options.seconds)
         print(f"| - | 0 | - | {alone:.1%} |", flush=True)
         for interval in options.intervals:

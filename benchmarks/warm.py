@@ -51,6 +51,7 @@ def wait_for_compilers(kafka: LocalKafka, act: Callable[[], None]) -> None:
 
     Raises:
         TimeoutError: They have not come to rest.
+        RuntimeError: They can't be told from others.
     """
     (broker,) = kafka.brokers
     deadline = time.monotonic() + _LONGEST
@@ -68,14 +69,23 @@ def _compiles_while(pid: int, act: Callable[[], None]) -> float:
 
 
 def _compiled(pid: int) -> float:
-    """The time that a JVM's compilers have had, in seconds."""
-    ticks = 0
+    """The time that a JVM's compilers have had, in seconds.
+
+    Those of them that live: on many cores a JVM ends what it does not need, and their time goes
+    with them. It starts no more than one of each on two.
+
+    Raises:
+        RuntimeError: It has none, or they go by other names.
+    """
+    ticks = []
     for thread in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
             name, _, figures = (thread / "stat").read_text().partition("(")[2].rpartition(")")
             if name in _COMPILERS:
-                ticks += sum(map(int, figures.split()[11:13]))  # utime and stime: proc(5)
-    return ticks / os.sysconf("SC_CLK_TCK")
+                ticks.append(sum(map(int, figures.split()[11:13])))  # utime, stime: proc(5)
+    if not ticks:
+        raise RuntimeError(f"process {pid} has no threads named {' or '.join(_COMPILERS)}")
+    return sum(ticks) / os.sysconf("SC_CLK_TCK")
 
 
 def _lead(consumer: CoopConsumer) -> None:
