@@ -211,8 +211,8 @@ def suggested_heartbeat_interval(members: int) -> timedelta:
         and most of what a plain `close()` costs would be the wait for the next beat. 12.5 ms for
         five members, 10 ms for less; with twice as much a `close()` among five cost 14 ms more
         (docs/BENCHMARKS.md). The more often a member beats, the sooner it learns of a rebalance,
-        and takes over what a member that left has left behind. A beat costs half a millisecond of
-        CPU. Who is alone has nothing to take over.
+        and takes over what a member that left has left behind. A beat costs half a millisecond to a
+        whole one of CPU. Who is alone has nothing to take over.
     """
     if members <= 1:
         return _ALONE

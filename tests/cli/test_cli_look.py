@@ -427,4 +427,4 @@ def test_the_group_in_one_line() -> None:
 def test_the_leaders_interval_is_said_once() -> None:
     ours = append_marks(None, SubscriptionMarks())
     text = described(settled("cooperative-sticky", {"t": 2}, TWO, user_data=ours), 80)
-    assert text.count("every 20 ms") == 1
+    assert text.count("every 10 ms") == 1

@@ -28,7 +28,8 @@ def consumer() -> Iterator[CoopConsumer]:
 @pytest.mark.parametrize(
     ("busy", "news_every", "seconds"),
     [
-        (False, 0.02, 0.01),  # two to four members: half a beat
+        (False, 0.01, 0.005),  # two to four members: half a beat
+        (False, 0.02, 0.01),
         (False, 0.05, 0.025),
         (False, 0.2, 0.05),  # idle for a while
         (False, 3.0, 0.05),

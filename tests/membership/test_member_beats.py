@@ -57,7 +57,7 @@ def beats(pulse: Pulse, until: float, *, late: float = 0.0) -> list[float]:
 
 
 ages = st.floats(0.001, 3.0)
-intervals = st.floats(0.02, IN_STEP_UP_TO)
+intervals = st.floats(0.01, IN_STEP_UP_TO)
 
 
 @given(ages, ages, intervals, st.floats(0.0, 0.4))

@@ -124,7 +124,7 @@ def test_a_group_of_ours(kafka: KafkaCluster, topic: str, describe: Describe) ->
         lags = {p["partition"]: p["lag"] for p in found["partitions"] if p["owner"] is not None}
         assert {p: lags[p] for p in mine} == dict.fromkeys(mine, 0)
         (member,) = (m for m in found["members"] if m["client_id"] == "one")
-        assert member["user_data"]["leader_marks"]["heartbeat_interval_seconds"] == 0.02
+        assert member["user_data"]["leader_marks"]["heartbeat_interval_seconds"] == 0.01
 
 
 class Mine(CooperativeSticky):
