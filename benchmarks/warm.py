@@ -2,7 +2,7 @@
 
 A JVM compiles what has run some hundred times, and for good what has run some thousand. One that
 has seen two or three groups takes twice as long over a round as one that is up for an hour. And its
-compilers want the cores meanwhile, two thirds of one for the first minutes of a load: time that a
+compilers want the cores meanwhile, half of one for the first minutes of a load: time that a
 round on a full machine waits for, and that no broker takes that has been up for longer.
 """
 

@@ -178,7 +178,7 @@ class GroupFetcher(Queries):
                 return
 
     def _has_nothing(self, *, member: bool) -> bool:
-        """Nothing of the group's: what is assigned by hand a member does not have."""
+        """Whether nothing of the group's is left; who was no member may have some by hand."""
         return self.over or not (self._assigned or (member and self._consumer.assignment()))
 
     def identity(self) -> GroupMetadata:

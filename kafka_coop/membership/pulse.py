@@ -3,8 +3,8 @@
 Pace. While nothing happens the leader's suggestion holds, a budget for the whole group
 (or ``heartbeat.interval.ms``, where the user set it): for a minute after each round, for rounds
 come in series, when a service is deployed or scaled. Then, and where there are no records, a
-member beats five times a second: with a hundred it would cost its coordinator more than a tenth of
-a core, for ever, and so would every such group (benchmarks/beats.py).
+member beats five times a second at most: four that went on a hundred times each would cost their
+coordinator a tenth of a core, for ever, and so would every such group (benchmarks/beats.py).
 
 While a follow-up round is announced the members that have nothing to revoke would be the last to
 hear of it: the coordinator tells them only in answer to a heartbeat, so every heartbeat interval is
