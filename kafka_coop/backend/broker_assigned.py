@@ -141,7 +141,7 @@ class BrokerAssignedBackend:
         try:
             with self._lock:
                 self._jobs.close(next((of.topic for of in self._owned), None))
-                self._fetcher.leave()
+                self._fetcher.leave(lambda: bool(self._owned))
         finally:
             self.mailbox.set_left()
 

@@ -95,8 +95,6 @@ class GroupFetcher(Queries):
             self._guard.guarded(config) | _NEVER_COMMIT, **options
         )
         self._subscribed = False
-        self._assigned = NO_PARTITIONS
-        """What the group has, as the user was told."""
         self._fetched = NO_PARTITIONS
         self._starts: dict[TopicPartition, OffsetAndMetadata] = {}
         self._torn = False
@@ -116,26 +114,12 @@ class GroupFetcher(Queries):
         The three are called inside `next`, `take` and `leave`. What they raise is raised there.
         """
 
-        def gains(given: Partitions) -> None:
-            self._assigned |= given
-            assigned(given)
-
-        def gives_up(how: Told) -> Told:
-            def told(gone: Partitions) -> None:
-                self._assigned -= gone
-                how(gone)
-
-            return told
-
-        def native(how: Told) -> Callable[[Any, list[confluent_kafka.TopicPartition]], None]:
+        def told(how: Told) -> Callable[[Any, list[confluent_kafka.TopicPartition]], None]:
             return lambda _, given: self._guard.run(lambda: how(plain_partitions(given)))
 
         self._subscribed = True
         self._consumer.subscribe(
-            topics,
-            on_assign=native(gains),
-            on_revoke=native(gives_up(revoked)),
-            on_lost=native(gives_up(lost)),
+            topics, on_assign=told(assigned), on_revoke=told(revoked), on_lost=told(lost)
         )
 
     def unsubscribe(self) -> None:
@@ -143,29 +127,32 @@ class GroupFetcher(Queries):
         self._subscribed = False
         self._consumer.unsubscribe()
 
-    def leave(self) -> None:
+    def leave(self, owns: Callable[[], bool]) -> None:
         """Gives everything up, leaves the group, and closes.
 
         In this order. A librdkafka that closes ends the group as soon as everything is given up,
         and throws away, unanswered, what it was asked just before that (`rd_kafka_cgrp_op_serve`):
         who the member is, for the record of the rebalance, or a commit in on_commit. Whoever asked
         would wait for ever. So all callbacks come before it closes.
+
+        Args:
+            owns: Whether anything that the group assigned is not yet revoked or lost.
         """
         try:
             self._closed = True
             with suppress(KafkaException):  # then it closes, and has said why before
-                self._give_up()
+                self._give_up(owns)
         finally:
             self._consumer.close()
             self._guard.end()
 
-    def _give_up(self) -> None:
+    def _give_up(self, owns: Callable[[], bool]) -> None:
         """Has what the group assigned taken away, as `unsubscribe` does, and sees it through.
 
         An assignment that has come since the last poll, too: its callback comes before.
         """
         member = self._subscribed
-        if self.over or not (member or self._assigned):
+        if self.over or not (member or owns()):
             return  # it has failed for good, or never was a member: nobody is told of anything
         # What came from here on would be nobody's, and count as consumed.
         self._consumer.pause(native_partitions(self._fetched - self._paused))
@@ -174,12 +161,12 @@ class GroupFetcher(Queries):
             message = self._consumer.poll(_LOOK)
             if message is not None:
                 self._explained(message)
-            if self._has_nothing(member=member):
+            if self._has_nothing(owns, member=member):
                 return
 
-    def _has_nothing(self, *, member: bool) -> bool:
+    def _has_nothing(self, owns: Callable[[], bool], *, member: bool) -> bool:
         """Whether nothing of the group's is left; who was no member may have some by hand."""
-        return self.over or not (self._assigned or (member and self._consumer.assignment()))
+        return self.over or not (owns() or (member and self._consumer.assignment()))
 
     def identity(self) -> GroupMetadata:
         """The member as its coordinator knows it; its epoch stands for the generation."""
@@ -433,7 +420,7 @@ class GroupFetcher(Queries):
     def close(self) -> None:
         """See `Fetching.close`."""
         if not self._closed:
-            self.leave()
+            self.leave(lambda: False)
 
 
 def error_code(error: Any) -> ErrorCode:

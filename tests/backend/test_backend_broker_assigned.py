@@ -75,7 +75,7 @@ class Librdkafka:
             self.missed.set()
         return self.coordinator.is_set() and within >= self.takes and not self.left
 
-    def leave(self) -> None:
+    def leave(self, _owns: Callable[[], bool]) -> None:
         self.left = True
         self.while_leaving()
 

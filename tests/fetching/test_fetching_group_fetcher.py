@@ -14,7 +14,14 @@ from fetching_support import offsets
 from kafka_coop.fetching.group_fetcher import GroupFetcher
 from kafka_coop.fetching.group_metadata import encode_group_metadata
 from kafka_coop.protocol.messages import OffsetAndMetadata
-from kafka_coop.types import Generation, GroupMetadata, MemberId, Partitions, TopicPartition
+from kafka_coop.types import (
+    NO_PARTITIONS,
+    Generation,
+    GroupMetadata,
+    MemberId,
+    Partitions,
+    TopicPartition,
+)
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 JUST_A, BOTH = Partitions.of([A]), Partitions.of([A, B])
@@ -155,22 +162,26 @@ class Told:
     Attributes:
         of: What it was told of, in order.
         delivered: How far each partition had come when it was revoked.
+        owned: What it was told that it has.
         raises: In on_revoke.
     """
 
     def __init__(self, fetcher: GroupFetcher) -> None:
         self.of: list[tuple[str, Partitions]] = []
         self.delivered: dict[TopicPartition, int] = {}
+        self.owned = NO_PARTITIONS
         self.raises: BaseException | None = None
         self._fetcher = fetcher
         fetcher.subscribe(["t"], assigned=self._assigned, revoked=self._revoked, lost=_never)
 
     def _assigned(self, given: Partitions) -> None:
         self.of.append(("assigned", given))
+        self.owned |= given
         self._fetcher.add(dict.fromkeys(given, OffsetAndMetadata(offset=OFFSET_STORED)))
 
     def _revoked(self, gone: Partitions) -> None:
         self.of.append(("revoked", gone))
+        self.owned -= gone
         self.delivered |= {of: at.offset for of, at in self._fetcher.positions(gone).items()}
         self._fetcher.remove(gone & self._fetcher.assignment())
         assert self._fetcher.identity() == IDENTITY
@@ -185,7 +196,7 @@ def test_all_is_given_up_before_librdkafka_closes(bench: Bench) -> None:
     bench.fetcher.next(0)
     assert len(bench.fetcher.take(8, 0)) == 8
     before = {of: at.offset for of, at in bench.fetcher.positions(BOTH).items()}
-    bench.fetcher.leave()
+    bench.fetcher.leave(lambda: bool(told.owned))
     assert told.of == [("assigned", BOTH), ("revoked", BOTH)]
     assert told.delivered == before == {A: 14, B: 4}, "what nobody gets is not passed over"
     assert bench.native.closed
@@ -194,7 +205,7 @@ def test_all_is_given_up_before_librdkafka_closes(bench: Bench) -> None:
 def test_what_was_assigned_since_the_last_poll_is_given_up_as_well(bench: Bench) -> None:
     told = Told(bench.fetcher)
     bench.native.queue.append(("on_assign", [0]))
-    bench.fetcher.leave()
+    bench.fetcher.leave(lambda: bool(told.owned))
     assert told.of == [("assigned", JUST_A), ("revoked", JUST_A)]
     assert bench.native.closed
 
@@ -205,7 +216,7 @@ def test_what_on_revoke_raises_comes_once_it_is_closed(bench: Bench) -> None:
     bench.fetcher.next(0)
     told.raises = ValueError("on_revoke's")
     with pytest.raises(ValueError, match="on_revoke's"):
-        bench.fetcher.leave()
+        bench.fetcher.leave(lambda: bool(told.owned))
     assert bench.native.closed
 
 
@@ -215,7 +226,7 @@ def test_what_was_unsubscribed_from_and_not_yet_revoked_is_given_up(bench: Bench
     bench.fetcher.next(0)
     bench.fetcher.unsubscribe()
     bench.native.queue.clear()  # as if that took its time
-    bench.fetcher.leave()
+    bench.fetcher.leave(lambda: bool(told.owned))
     assert told.of == [("assigned", JUST_A), ("revoked", JUST_A)]
 
 
@@ -225,7 +236,7 @@ def test_who_was_no_member_or_is_none_any_more_just_closes(bench: Bench, over: b
         Told(bench.fetcher)
     bench.fetcher.over = over
     bench.native.unsubscribe = pytest.fail  # type: ignore[method-assign]
-    bench.fetcher.leave()
+    bench.fetcher.leave(lambda: over)
     assert bench.native.closed
 
 
