@@ -24,7 +24,6 @@ import contextlib
 import gc
 import itertools
 import json
-import os
 import signal
 import statistics
 import subprocess
@@ -40,6 +39,7 @@ from typing import Any
 from confluent_kafka import Producer
 from prometheus_client import CollectorRegistry
 
+from benchmarks.cpu_time import cpu_time
 from benchmarks.process_size import ProcessSize
 from kafka_coop.consumer import CoopConsumer
 from kafka_coop.testing import LocalKafka
@@ -137,7 +137,7 @@ class Crowd:
         """Waits for it; notes what it took."""
         began = time.monotonic()
         before = self.steps[-1].rounds if self.steps else 0
-        cpu = sum(cpu_of(p.pid) for p in self.processes)
+        cpu = sum(cpu_time(Path(f"/proc/{p.pid}")) for p in self.processes)
         while not ready(told := self.ask()):
             if time.monotonic() - began > PATIENCE:
                 raise SystemExit(f"{name}: not within {PATIENCE:.0f} s")
@@ -151,7 +151,7 @@ class Crowd:
                 name=name,
                 members=sum(self.sizes),
                 seconds=time.monotonic() - began,
-                cpu=sum(cpu_of(p.pid) for p in self.processes) - cpu,
+                cpu=sum(cpu_time(Path(f"/proc/{p.pid}")) for p in self.processes) - cpu,
                 rounds=rounds,
                 moved=moved,
             )
@@ -217,12 +217,6 @@ def owners_of(told: list[dict[str, Any]]) -> dict[tuple[str, int], tuple[int, in
             for topic, partition in owned:
                 found[topic, partition] = (process["pid"], member)
     return found
-
-
-def cpu_of(pid: int) -> float:
-    """Seconds of CPU time that a process has used."""
-    values = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(values[11]) + int(values[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def publish(bootstrap: str, topics: dict[str, int]) -> int:

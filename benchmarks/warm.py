@@ -9,7 +9,6 @@ round on a full machine waits for, and that no broker takes that has been up for
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Final
 
 from confluent_kafka import TopicPartition
 
+from benchmarks.cpu_time import cpu_time
 from kafka_coop.consumer import CoopConsumer
 from kafka_coop.testing.local import LocalKafka
 
@@ -77,15 +77,14 @@ def _compiled(pid: int) -> float:
     Raises:
         RuntimeError: It has none, or they go by other names.
     """
-    ticks = []
+    times = []
     for thread in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
-            name, _, figures = (thread / "stat").read_text().partition("(")[2].rpartition(")")
-            if name in _COMPILERS:
-                ticks.append(sum(map(int, figures.split()[11:13])))  # utime, stime: proc(5)
-    if not ticks:
+            if (thread / "comm").read_text().rstrip() in _COMPILERS:
+                times.append(cpu_time(thread))
+    if not times:
         raise RuntimeError(f"process {pid} has no threads named {' or '.join(_COMPILERS)}")
-    return sum(ticks) / os.sysconf("SC_CLK_TCK")
+    return sum(times)
 
 
 def _lead(consumer: CoopConsumer) -> None:

@@ -18,7 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-_TICKS = os.sysconf("SC_CLK_TCK")
+from benchmarks.cpu_time import cpu_time
+
 _PSS = re.compile(r"^Pss: +(\d+) kB", re.MULTILINE)
 _EXECUTOR = b"CoarseGrainedExecutorBackend"
 
@@ -29,10 +30,9 @@ KINDS = (DRIVER, READER, EXECUTORS, WORKERS)
 def cpu_seconds(pid: int) -> float:
     """CPU seconds of a process and all that descend from it."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        own = cpu_time(Path(f"/proc/{pid}"))
     except OSError:
         return 0.0
-    own = (int(fields[11]) + int(fields[12])) / _TICKS
     return own + sum(cpu_seconds(child) for child in _children(pid))
 
 
