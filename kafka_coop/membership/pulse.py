@@ -84,6 +84,11 @@ _ACKNOWLEDGED = frozenset({ErrorCode.none, ErrorCode.rebalance_in_progress})
 """Answers that say that the session goes on. All others refuse the beat."""
 
 
+def calm(pace: float, session_timeout: float) -> float:
+    """Seconds between two beats of who beats at this pace otherwise, while there is no hurry."""
+    return max(pace, min(CALM_INTERVAL, session_timeout / 3))
+
+
 class Pulse:
     """The heartbeats of one member. Beats while it has an identity to beat with."""
 
@@ -143,11 +148,10 @@ class Pulse:
     @property
     def interval(self) -> float:
         """Seconds between two beats, and so until the group's next news, while nothing happens."""
-        calm = self._awaits_round or self._idle() or self._settled()
-        if self._settings.heartbeat_interval is not None or not calm:
+        quiet = self._awaits_round or self._idle() or self._settled()
+        if self._settings.heartbeat_interval is not None or not quiet:
             return self._pace
-        third = self._settings.session_timeout.total_seconds() / 3
-        return max(self._pace, min(CALM_INTERVAL, third))
+        return calm(self._pace, self._settings.session_timeout.total_seconds())
 
     @property
     def news_every(self) -> float:

@@ -32,10 +32,11 @@ import numpy as np
 from kafka_coop.assignors import resolve
 from kafka_coop.assignors.plan import Plan as AssignedColumns
 from kafka_coop.assignors.snapshot import Snapshot, SnapshotGroup
+from kafka_coop.membership.pulse import calm
 from kafka_coop.protocol.assignment import encode_assignments
 from kafka_coop.simulation.planner.incidents import Fates, Incident, Kind
 from kafka_coop.simulation.planner.ownership import NOBODY, Flags, Floats, Ints, Ownership
-from kafka_coop.simulation.planner.pace import hurried_beats, resting_interval, suggested_interval
+from kafka_coop.simulation.planner.pace import hurried_beats, suggested_interval
 from kafka_coop.simulation.planner.scenario import Client, Plan, ScenarioError
 from kafka_coop.simulation.planner.timeline import Phase, Timeline
 from kafka_coop.simulation.planner.traffic import Traffic
@@ -489,7 +490,7 @@ class CoarseGroup:
         """Requests a second of the group as it stands at the end, a minute after its last round."""
         interval = self._interval
         if self.client.heartbeat is None:
-            interval = resting_interval(interval, self.plan.session_timeout)
+            interval = calm(interval, self.plan.session_timeout)
         return float(np.count_nonzero(self._known)) / interval
 
     def _pace(self, members: int) -> float:

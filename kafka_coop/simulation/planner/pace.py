@@ -8,7 +8,7 @@ from kafka_coop.assignors import resolve
 from kafka_coop.leader import suggested_heartbeat_interval
 from kafka_coop.membership.effects import SendHeartbeat
 from kafka_coop.membership.events import HeartbeatAnswered
-from kafka_coop.membership.pulse import CALM_INTERVAL, Pulse
+from kafka_coop.membership.pulse import Pulse
 from kafka_coop.membership.settings import MemberSettings
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import HeartbeatAcked, Node
@@ -20,14 +20,9 @@ _NODE = Node(node_id=1, host="broker", port=9092)
 def suggested_interval(members: int, session_timeout: float) -> float:
     """Seconds between two beats of a member of ours, while nothing happens.
 
-    For a minute after the last round.
+    For a minute after the last round; then it is `kafka_coop.membership.pulse.calm`.
     """
     return min(suggested_heartbeat_interval(members).total_seconds(), session_timeout / 3)
-
-
-def resting_interval(suggested: float, session_timeout: float) -> float:
-    """The same from a minute after the last round on."""
-    return max(suggested, min(CALM_INTERVAL, session_timeout / 3))
 
 
 def hurried_beats(interval: float, session_timeout: float, until: float) -> list[float]:
