@@ -74,5 +74,9 @@ class CallbackGuard:
         finally:
             self.running = outer
 
+    def later(self, what: Callable[[], Any]) -> None:
+        """Has it called by `serve`: outside of librdkafka."""
+        self._due.append(what)
+
     def _wrap(self, callback: Callable[..., Any]) -> Callable[..., None]:
-        return lambda *arguments: self._due.append(lambda: callback(*arguments))
+        return lambda *arguments: self.later(lambda: callback(*arguments))

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, TypeAlias
 
 import confluent_kafka
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_STORED, KafkaError, KafkaException, Message
 
+from kafka_coop.fetching.aside import Aside
 from kafka_coop.fetching.callbacks import CallbackGuard
 from kafka_coop.fetching.group_metadata import decode_group_metadata
 from kafka_coop.fetching.ledger import DeliveryLedger
@@ -94,6 +96,8 @@ class GroupFetcher(Queries):
         self._consumer = confluent_kafka.Consumer(
             self._guard.guarded(config) | _NEVER_COMMIT, **options
         )
+        self._aside = Aside(config, **options)
+        self._inside = False
         self._subscribed = False
         self._fetched = NO_PARTITIONS
         self._starts: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -115,12 +119,19 @@ class GroupFetcher(Queries):
         """
 
         def told(how: Told) -> Callable[[Any, list[confluent_kafka.TopicPartition]], None]:
-            return lambda _, given: self._guard.run(lambda: how(plain_partitions(given)))
+            return lambda _, given: self._run_inside(lambda: how(plain_partitions(given)))
 
         self._subscribed = True
         self._consumer.subscribe(
             topics, on_assign=told(assigned), on_revoke=told(revoked), on_lost=told(lost)
         )
+
+    def _run_inside(self, callback: Callable[[], None]) -> None:
+        outer, self._inside = self._inside, True
+        try:
+            self._guard.run(callback)
+        finally:
+            self._inside = outer
 
     def unsubscribe(self) -> None:
         """Wants nothing, and leaves. What is owned goes with the next `next`."""
@@ -171,6 +182,30 @@ class GroupFetcher(Queries):
     def identity(self) -> GroupMetadata:
         """The member as its coordinator knows it; its epoch stands for the generation."""
         return decode_group_metadata(self._consumer.consumer_group_metadata())
+
+    # --- what no callback may ask of the same consumer ---------------------------------------
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
+        """See `Queries.list_topics`; inside a callback of a rebalance, too."""
+        if not self._inside:
+            return super().list_topics(topic, timeout)
+        with self._aside.consumer() as consumer:
+            return consumer.list_topics(topic, timeout)
+
+    def cluster_id(self, timeout: float = -1) -> str:
+        """See `Queries.cluster_id`; inside a callback of a rebalance, too."""
+        if not self._inside:
+            return super().cluster_id(timeout)
+        with self._aside.consumer() as consumer:
+            return consumer.cluster_id(timeout)
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """See `Queries.set_sasl_credentials`; inside a callback of a rebalance, after it."""
+        self._aside.set_sasl_credentials(username, password)
+        if not self._inside:
+            super().set_sasl_credentials(username, password)
+        else:
+            self._guard.later(partial(super().set_sasl_credentials, username, password))
 
     # --- offsets ----------------------------------------------------------------------------
 

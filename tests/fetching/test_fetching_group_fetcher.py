@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import confluent_kafka
@@ -36,6 +37,8 @@ class Group(StandIn):
         errors: Come in place of records.
         failure: The code with which the coordinator's answer is replaced; None: it answers.
         queue: Rebalances that the next poll tells of: what is assigned, or what is revoked.
+        inside: It is in a callback, and so may not be asked what it would not come back from.
+        credentials: What it logs in with.
         closed: It is; whoever asks it anything from then on, or is told of anything, fails.
     """
 
@@ -46,6 +49,8 @@ class Group(StandIn):
         self.queue: list[tuple[str, list[int]]] = []
         self.told: dict[str, Callable[[Any, NATIVE], None]] = {}
         self.closed = False
+        self.inside = False
+        self.credentials = ("first", "password")
 
     def subscribe(self, _topics: list[str], **told: Callable[[Any, NATIVE], None]) -> None:
         self.told = told
@@ -69,7 +74,9 @@ class Group(StandIn):
         while self.queue:
             how, given = self.queue.pop(0)
             native = [confluent_kafka.TopicPartition("t", p, OFFSET_STORED) for p in given]
+            self.inside = True
             self.told[how](self, native)
+            self.inside = False
             if how == "on_assign":
                 self.incremental_assign([p for p in native if p.partition not in self.upcoming])
             else:
@@ -82,6 +89,18 @@ class Group(StandIn):
             confluent_kafka.TopicPartition("t", p.partition, 10 if p.partition == 0 else -1001)
             for p in partitions
         ]
+
+    def list_topics(self, topic: str | None, timeout: float) -> SimpleNamespace:
+        assert not self.inside, "the next callback would end the process"
+        return super().list_topics(topic, timeout)
+
+    def cluster_id(self, _timeout: float) -> str:
+        assert not self.inside, "the next callback would end the process"
+        return self.credentials[0]
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        assert not self.inside, "the next callback would end the process"
+        self.credentials = username, password
 
     def incremental_assign(self, partitions: NATIVE) -> None:
         where = {p.partition: p.offset for p in partitions}
@@ -218,6 +237,24 @@ def test_what_on_revoke_raises_comes_once_it_is_closed(bench: Bench) -> None:
     with pytest.raises(ValueError, match="on_revoke's"):
         bench.fetcher.leave(lambda: bool(told.owned))
     assert bench.native.closed
+
+
+def test_callbacks_may_ask_of_the_cluster_and_log_in_anew(bench: Bench) -> None:
+    fetcher = bench.fetcher
+    answers: list[object] = []
+
+    def ask(_: Partitions) -> None:
+        fetcher.set_sasl_credentials("second", "password")
+        answers.extend((fetcher.list_topics().topics, fetcher.cluster_id()))
+        assert bench.native.credentials[0] == "first", "not in here"
+
+    fetcher.subscribe(["t"], assigned=ask, revoked=_never, lost=_never)
+    bench.native.queue.append(("on_assign", [0]))
+    fetcher.next(0)
+    assert answers == [{}, "second"], "by a consumer that logs in as it should"
+    fetcher.next(0)
+    assert bench.native.credentials[0] == "second"
+    assert (fetcher.list_topics().topics, fetcher.cluster_id()) == ({}, "second")
 
 
 def test_what_was_unsubscribed_from_and_not_yet_revoked_is_given_up(bench: Bench) -> None:

@@ -5,6 +5,7 @@ What another release's coordinator may do otherwise runs on the newest one as we
 
 from __future__ import annotations
 
+import logging
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -153,6 +154,43 @@ def test_on_assign_says_where_to_start_and_pausing_holds(kafka: KafkaCluster) ->
         assert not any(member.step(0.05) for _ in range(10))
         member.consumer.resume(there)
         until(lambda: (topic, 0, 10) in member.records, member)
+
+
+@on_the_newest_too
+def test_callbacks_may_ask_of_the_cluster(kafka: KafkaCluster) -> None:
+    """Asked of the consumer that calls it, the next callback, a log line, ends the process."""
+    topic = unique("t")
+    kafka.create_topic(topic)
+    publish(kafka, topic, 3, 0)
+    logger = logging.getLogger(topic)
+    logger.addHandler(heard := Lines())
+    logger.setLevel(logging.DEBUG)
+    logger.propagate = False
+    member = NextGeneration(kafka, unique("g"), logger=logger, debug="cgrp")
+    answers: list[Any] = []
+
+    def ask(consumer: CoopConsumer, _: list[TopicPartition]) -> None:
+        answers.append(topic in consumer.list_topics(timeout=PATIENCE).topics)
+        answers.append(consumer.cluster_id(PATIENCE))
+        before.append(heard.lines)
+
+    before: list[int] = []
+    member.hooks |= {"assigned": ask, "revoked": ask}
+    with members(member):
+        member.subscribe(topic)
+        until(lambda: len(member.records) == 3, member)
+        assert heard.lines > before[0], "librdkafka called back again"
+    assert answers == [True, kafka.admin().list_topics(timeout=PATIENCE).cluster_id] * 2
+    assert not member.raised
+
+
+class Lines(logging.Handler):
+    """Counts what is logged."""
+
+    lines = 0
+
+    def emit(self, _: logging.LogRecord) -> None:
+        self.lines += 1
 
 
 def test_calls_from_other_threads_have_their_turn(kafka: KafkaCluster) -> None:
