@@ -15,6 +15,9 @@ from kafka_coop.testing.local import DEFAULT_VERSION
 _CLIENTS = "org.apache.kafka.clients.consumer"
 _BYTES = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
 
+PATIENCE = 30.0
+"""Seconds for its process to end."""
+
 
 class JavaMember:
     """A `KafkaConsumer` that is polled where the test says so.
@@ -25,11 +28,12 @@ class JavaMember:
     """
 
     def __init__(self, servers: str, group: str, client: str, *topics: str) -> None:
-        port = launch_gateway(
+        port, self._process = launch_gateway(
             classpath=f"{kafka_jars(DEFAULT_VERSION)}/*",
             java_path=str(find_java()),
             javaopts=["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
             die_on_exit=True,
+            return_proc=True,
         )
         self._gateway = JavaGateway(
             gateway_parameters=GatewayParameters(port=port, auto_convert=True)
@@ -74,3 +78,5 @@ class JavaMember:
             self.consumer.close()
         finally:
             self._gateway.shutdown()
+            self._process.stdin.close()  # or it would live for as long as the test run
+            self._process.wait(PATIENCE)
