@@ -30,7 +30,13 @@ hypothesis.settings.load_profile(
 )
 
 
+# One of Spark's JVMs lives for as long as some tests do, and C2 would compile for most of that.
+_SPARKS_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
 def pytest_configure() -> None:
+    for whose in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
+        os.environ.setdefault(whose, _SPARKS_JVM)
     # Where a shell started the run in the background, SIGINT is ignored, and a process inherits
     # that from its parent: the tests' children would not hear the Ctrl-C that they are sent.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from pyspark.sql import SparkSession
 
 import kafka_coop.spark
@@ -16,6 +18,7 @@ def session(master: str, cores: int) -> SparkSession:
         .config("spark.log.level", "ERROR")
         .config("spark.executor.memory", "512m")
         .config("spark.executor.cores", "1")
+        .config("spark.executor.extraJavaOptions", os.environ.get("SPARK_SUBMIT_OPTS", ""))
         .config("spark.cores.max", str(cores))
         .getOrCreate()
     )
