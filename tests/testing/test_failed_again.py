@@ -72,36 +72,47 @@ def test_a_verdict_is_final(ask: bool, capsys: pytest.CaptureFixture[str]) -> No
     assert not Path("ran").exists()
 
 
-@pytest.mark.parametrize(
-    ("marked", "failing", "final"),
-    [
-        ("@pytest.mark.verdict", "assert False", True),
-        ("@pytest.mark.verdict", "raise TimeoutError('no owner')", False),
-        ("@pytest.mark.verdict", "pytest.fail('Timeout >300.0s')", False),
-        ("@pytest.mark.verdict", "raise RuntimeError('two owners')", True),
-        ("@pytest.mark.verdict(late=True)", "raise TimeoutError('no owner')", True),
-        (
-            "from kafka_coop.testing.local import LocalKafkaError\n@pytest.mark.verdict",
-            "raise LocalKafkaError('it does not start')",
-            False,
-        ),
-        ("@pytest.mark.verdict", HIDDEN.format("TimeoutError('nobody leads')"), True),
-        ("@pytest.mark.verdict", HIDDEN.format("TimeoutError('nobody leads') from None"), False),
-        ("", "assert False", False),
-    ],
-)
-def test_what_a_verdict_is(marked: str, failing: str, final: bool) -> None:
+VERDICTS = {
+    "an assertion": ("@pytest.mark.verdict", "assert False"),
+    "two owners": ("@pytest.mark.verdict", "raise RuntimeError('two owners')"),
+    "late": ("@pytest.mark.verdict(late=True)", "raise TimeoutError('no owner')"),
+    "hidden": ("@pytest.mark.verdict", HIDDEN.format("TimeoutError('nobody leads')")),
+}
+NONE = {
+    "no patience": ("@pytest.mark.verdict", "raise TimeoutError('no owner')"),
+    "pytest's": ("@pytest.mark.verdict", "pytest.fail('Timeout >300.0s')"),
+    "no broker": ("@pytest.mark.verdict", "raise LocalKafkaError('it does not start')"),
+    "replaced": ("@pytest.mark.verdict", HIDDEN.format("TimeoutError('nobody leads') from None")),
+    "not marked": ("", "assert False"),
+}
+
+
+def test_what_a_verdict_is() -> None:
     """Not that a busy machine was late, unless that counts; and no longer when it passes."""
+    cases = [*VERDICTS.values(), *NONE.values()]
+    head = "import pytest\nfrom kafka_coop.testing.local import LocalKafkaError\n"
     file = Path("test_it.py")
-    file.write_text(f"import pytest\n{marked}\ndef test_it():\n    {failing}\n")
+
+    def write(*bodies: str) -> None:
+        tests = [
+            f"{mark}\ndef test_{n}():\n    {body}\n"
+            for n, ((mark, _), body) in enumerate(zip(cases, bodies, strict=True))
+        ]
+        file.write_text(head + "".join(tests))
+
+    def final() -> list[str]:
+        return list(json.loads(failed_again.FINAL.read_text()))
+
+    write(*(failing for _, failing in cases))
     assert played() == 1
-    assert json.loads(failed_again.FINAL.read_text()) == (["test_it.py::test_it"] if final else [])
-    file.write_text(f"import pytest\n{marked}\ndef test_it():\n    pass\n")
+    verdicts = [f"test_it.py::test_{n}" for n in range(len(VERDICTS))]
+    assert final() == verdicts, list(VERDICTS)
+    write(*["pass"] * len(cases))
     Path("test_other.py").write_text("def test_other(): pass\n")
     assert played("test_other.py") == 0
-    assert bool(json.loads(failed_again.FINAL.read_text())) == final, "it has not run"
+    assert final() == verdicts, "they have not run"
     assert played() == 0
-    assert json.loads(failed_again.FINAL.read_text()) == []
+    assert final() == []
 
 
 def test_a_fixture_that_fails_is_no_verdict() -> None:
