@@ -20,7 +20,7 @@ from kafka_coop.testing.embedded import EmbeddedKafka
 from kafka_coop.testing.unavailable import KafkaUnavailableError
 
 # Also the name of its entry point: pytest registers it once, installed or not.
-pytest_plugins = ["kafka_coop.testing.pytest_plugin", "verdicts", "hangs"]
+pytest_plugins = ["kafka_coop.testing.pytest_plugin", "verdicts", "hangs", "crashes"]
 
 # CI says the same of the same commit; at a desk each run tries other examples.
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
