@@ -61,6 +61,9 @@ _PATIENCE: Final = 60.0
 _FAREWELL: Final = 5.0
 """Seconds that a producer gets to tell what became of the records it was made to forget."""
 
+_LOST: Final = "without setting an exception"
+"""Python's word for a call that failed and does not say why."""
+
 _METADATA_TIMEOUT: Final = 30.0
 
 _NO_TOPIC: Final = "?"
@@ -281,7 +284,7 @@ class _Outbox:
 
     def commit(self) -> None:
         """Waits for every acknowledgement."""
-        _serve(self._producer.flush)
+        self._serve(self._producer.flush)
         self._raise_failure()
         if self._transactional:
             self._tell(self._producer.commit_transaction)
@@ -296,23 +299,50 @@ class _Outbox:
         # A record whose callback never ran holds it, it holds this, and this the producer: its
         # threads and connections would stay with the worker for good.
         with contextlib.suppress(SinkError):
-            _serve(lambda: self._producer.flush(_FAREWELL))
+            self._serve(lambda: self._producer.flush(_FAREWELL))
 
     def _produce(self, topic: str, record: dict[str, Any]) -> None:
         while True:
             try:
                 self._producer.produce(topic, on_delivery=self._delivered, **record)
             except BufferError:
-                _serve(lambda: self._producer.poll(0.1))  # a full queue: let some be acknowledged
+                self._serve(
+                    lambda: self._producer.poll(0.1)
+                )  # a full queue: let some be acknowledged
             except KafkaException as error:
                 if error.args[0].code() == _FATAL:
                     # Which one, such as being fenced, its callback tells.
-                    _serve(lambda: self._producer.flush(_FAREWELL))
+                    self._serve(lambda: self._producer.flush(_FAREWELL))
                     self._raise_failure()
                 raise SinkError(f"a record for {topic} is refused: {error}") from error
             else:
-                _serve(lambda: self._producer.poll(0))
+                self._serve(lambda: self._producer.poll(0))
                 return
+
+    def _serve(self, callbacks: Callable[[], object]) -> None:
+        """A call of the producer's that runs its callbacks.
+
+        A fatal error, such as being fenced by a newer attempt, is raised by confluent in front of
+        whichever callback is next. Python makes a SystemError of that, or Python code in the
+        callback that asks whether there is an error clears it, and it is lost. What became of
+        the records their own callbacks tell.
+
+        Raises:
+            SinkError: There was one.
+        """
+        try:
+            callbacks()
+        except KafkaException as error:
+            raise _fatal(error) from None
+        except SystemError as error:
+            if isinstance(error.__cause__, KafkaException):
+                raise _fatal(error.__cause__) from None
+            if _LOST not in str(error):
+                raise
+            with contextlib.suppress(SystemError, KafkaException):
+                self._producer.flush(_FAREWELL)
+            self._raise_failure()
+            raise SinkError("the producer can't go on: why, librdkafka's log tells") from error
 
     def _delivered(self, error: KafkaError | None, _message: Message) -> None:
         if error is not None:
@@ -341,6 +371,10 @@ class _Outbox:
                     ) from error
             else:
                 return
+
+
+def _fatal(error: KafkaException) -> SinkError:
+    return SinkError(f"the producer can't go on: {error.args[0].str()}")
 
 
 def _values(name: str, column: pa.Array) -> list[Any]:
@@ -373,24 +407,6 @@ def _headers(topic: str, given: list[dict[str, Any] | None]) -> list[tuple[str, 
     if len(headers) < len(given) or any(key is None for key, _ in headers):
         raise SinkError(f"a row for {topic} has a header without a key: give it one, or remove it")
     return headers
-
-
-def _serve(callbacks: Callable[[], object]) -> None:
-    """A call of the producer's that runs its callbacks.
-
-    A fatal error, such as being fenced by a newer attempt, is raised by confluent in front of
-    whichever callback is next, and Python makes a SystemError of that.
-
-    Raises:
-        SinkError: There was one.
-    """
-    try:
-        callbacks()
-    except (KafkaException, SystemError) as error:
-        found = error.__cause__ if isinstance(error, SystemError) else error
-        if not isinstance(found, KafkaException):
-            raise
-        raise SinkError(f"the producer can't go on: {found.args[0].str()}") from None
 
 
 def _task_name(topic: str | None) -> str:

@@ -239,6 +239,50 @@ def test_what_is_fenced_between_two_rows_says_so_as_well(
     assert committed(attempt) == [b"1"]
 
 
+class Mute:
+    """A producer that is fenced, and whose first flush fails without a word."""
+
+    def __init__(self, _config: dict[str, Any]) -> None:
+        self.told: list[Any] = []
+        self.flushes = 0
+        self.reason: KafkaError | None = KafkaError(KafkaError._FENCED)
+
+    def produce(self, _topic: str, *, on_delivery: Any, **_record: Any) -> None:
+        self.told.append(on_delivery)
+
+    def poll(self, _timeout: float) -> int:
+        return 0
+
+    def purge(self) -> None:
+        pass
+
+    def flush(self, _timeout: float = -1) -> int:
+        self.flushes += 1
+        if self.flushes == 1:
+            raise SystemError("flush returned NULL without setting an exception")
+        while self.told and self.reason is not None:
+            self.told.pop()(self.reason, None)
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("told", "says"), [(True, "1 records were not written.*fenced"), (False, "librdkafka's log")]
+)
+def test_a_fatal_error_that_confluent_loses_is_one(
+    monkeypatch: pytest.MonkeyPatch, told: bool, says: str
+) -> None:
+    """Code in a callback that runs behind it may clear Python's error."""
+
+    def make(config: dict[str, Any]) -> Mute:
+        mute = Mute(config)
+        mute.reason = mute.reason if told else None
+        return mute
+
+    monkeypatch.setattr(sink, "Producer", make)
+    with pytest.raises(SinkError, match=says):
+        write_task(sink_options(SERVERS | {"topic": "t"}), ("value",), iter([rows(b"1")]))
+
+
 def test_without_transactions_an_attempt_that_failed_is_seen(attempt: SinkOptions) -> None:
     """What the option is for."""
     kafka = {k: v for k, v in attempt.kafka.items() if k != "transactional.id"}
