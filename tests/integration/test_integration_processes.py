@@ -136,6 +136,13 @@ def test_a_killed_member_is_missed_and_its_work_done_again(cluster: Cluster) -> 
             return read == everything
 
         until(all_read, survivor)
+
+        def at_the_end() -> bool:
+            """The survivor, too: what the victim had read and not committed it reads again."""
+            at = survivor.consumer.position(survivor.consumer.assignment())
+            return [p.offset for p in at] == [10] * 4
+
+        until(at_the_end, survivor)
         assert not survivor.calls("lost")
         taken = {pair for call in survivor.calls("revoked") for pair in call}
         assert taken <= {*theirs}  # its own were not disturbed by the crash
