@@ -31,7 +31,13 @@ class _Scheduling(LoadGroupScheduling):  # type: ignore[misc]  # the same
         """A worker begins with a test once it has the one after it: so each is given two."""
         super().schedule()
         for node in self.nodes:
-            self._reschedule(node)
+            if self._pending_of(self.assigned_work[node]) < 2:  # as it says
+                self._reschedule(node)
+
+    def _reschedule(self, node: Any) -> None:
+        """Not for one in place of a dead one that still collects: its turn comes by `schedule`."""
+        if node in self.registered_collections:
+            super()._reschedule(node)
 
 
 def _unfinished(units: dict[str, dict[str, bool]]) -> dict[str, dict[str, bool]]:

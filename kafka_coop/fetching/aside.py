@@ -8,14 +8,15 @@ variable of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 import confluent_kafka
 
 _CALLBACKS = ("error_cb", "stats_cb", "throttle_cb")
-"""Nobody polls it. ``oauth_cb`` it needs to log in, by a thread of librdkafka's."""
+"""The first consumer's, which guards them; closing this one would call them. ``oauth_cb`` it needs
+to log in, by a thread of librdkafka's."""
 
 
 class Aside:
@@ -23,25 +24,17 @@ class Aside:
 
     Args:
         config: librdkafka's configuration. It joins no group, as it subscribes to nothing.
-        options: confluent-kafka's; with a ``logger`` nothing is logged, as nobody polls.
+        options: confluent-kafka's; what it logs to a ``logger`` comes when it is closed.
     """
 
     def __init__(self, config: Mapping[str, Any], **options: Any) -> None:
         self._options = options
         self._config = {key: given for key, given in config.items() if key not in _CALLBACKS}
-        self._credentials: tuple[str, str] | None = None
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """What the next one logs in with."""
-        self._credentials = username, password
+        self._config |= {"sasl.username": username, "sasl.password": password}
 
-    @contextmanager
-    def consumer(self) -> Iterator[confluent_kafka.Consumer]:
-        """One that is asked, and closed."""
-        consumer = confluent_kafka.Consumer(self._config, **self._options)
-        try:
-            if self._credentials is not None:
-                consumer.set_sasl_credentials(*self._credentials)
-            yield consumer
-        finally:
-            consumer.close()
+    def consumer(self) -> closing[confluent_kafka.Consumer]:
+        """One that is asked, and closed at the end of a ``with``."""
+        return closing(confluent_kafka.Consumer(self._config, **self._options))

@@ -201,11 +201,11 @@ class GroupFetcher(Queries):
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """See `Queries.set_sasl_credentials`; inside a callback of a rebalance, after it."""
-        self._aside.set_sasl_credentials(username, password)
         if not self._inside:
             super().set_sasl_credentials(username, password)
         else:
             self._guard.later(partial(super().set_sasl_credentials, username, password))
+        self._aside.set_sasl_credentials(username, password)
 
     # --- offsets ----------------------------------------------------------------------------
 

@@ -306,9 +306,8 @@ class _Outbox:
             try:
                 self._producer.produce(topic, on_delivery=self._delivered, **record)
             except BufferError:
-                self._serve(
-                    lambda: self._producer.poll(0.1)
-                )  # a full queue: let some be acknowledged
+                # A full queue: let some be acknowledged.
+                self._serve(lambda: self._producer.poll(0.1))
             except KafkaException as error:
                 if error.args[0].code() == _FATAL:
                     # Which one, such as being fenced, its callback tells.

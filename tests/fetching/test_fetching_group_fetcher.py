@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import confluent_kafka
 import pytest
@@ -40,7 +40,10 @@ class Group(StandIn):
         inside: It is in a callback, and so may not be asked what it would not come back from.
         credentials: What it logs in with.
         closed: It is; whoever asks it anything from then on, or is told of anything, fails.
+        made: All of them.
     """
+
+    made: ClassVar[list[Group]] = []
 
     def __init__(self, config: dict[str, object]) -> None:
         super().__init__(config)
@@ -50,7 +53,9 @@ class Group(StandIn):
         self.told: dict[str, Callable[[Any, NATIVE], None]] = {}
         self.closed = False
         self.inside = False
-        self.credentials = ("first", "password")
+        name = config.get("sasl.username", "first")
+        self.credentials = (str(name), str(config.get("sasl.password", "")))
+        self.made.append(self)
 
     def subscribe(self, _topics: list[str], **told: Callable[[Any, NATIVE], None]) -> None:
         self.told = told
@@ -242,6 +247,7 @@ def test_what_on_revoke_raises_comes_once_it_is_closed(bench: Bench) -> None:
 def test_callbacks_may_ask_of_the_cluster_and_log_in_anew(bench: Bench) -> None:
     fetcher = bench.fetcher
     answers: list[object] = []
+    Group.made.clear()
 
     def ask(_: Partitions) -> None:
         fetcher.set_sasl_credentials("second", "password")
@@ -252,6 +258,7 @@ def test_callbacks_may_ask_of_the_cluster_and_log_in_anew(bench: Bench) -> None:
     bench.native.queue.append(("on_assign", [0]))
     fetcher.next(0)
     assert answers == [{}, "second"], "by a consumer that logs in as it should"
+    assert [made.closed for made in Group.made] == [True, True]
     fetcher.next(0)
     assert bench.native.credentials[0] == "second"
     assert (fetcher.list_topics().topics, fetcher.cluster_id()) == ({}, "second")

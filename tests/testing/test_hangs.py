@@ -11,11 +11,16 @@ import pytest
 
 HANGS = """
 import pytest, signal, threading
-{mark}
-def test_that_hangs():
+def hang():
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])  # as a call into C that waits
     threading.Event().wait()
+{mark}
+def test_it():
+    hang()
 """
+IN_TEARDOWN = HANGS.format(mark="@pytest.fixture\ndef f():\n    yield\n    hang()\n").replace(
+    "def test_it():\n    hang()", "def test_it(f):\n    assert False"
+)
 
 
 @pytest.mark.parametrize(("mark", "limit"), [("", "0.1"), ("@pytest.mark.timeout(0.1)", "900")])
@@ -27,7 +32,7 @@ def test_its_process_ends_and_tells_where(tmp_path: Path, mark: str, limit: str)
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }
     ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "pytest_timeout", "-p", "hangs", "--grace", "0.1"],
+        [sys.executable, "-m", "pytest", "-p", "pytest_timeout", "-p", "hangs", "--grace", "1"],
         check=False,
         capture_output=True,
         cwd=tmp_path,
@@ -36,4 +41,4 @@ def test_its_process_ends_and_tells_where(tmp_path: Path, mark: str, limit: str)
         timeout=60,
     )
     assert ended.returncode == 1
-    assert "in test_that_hangs" in ended.stderr
+    assert "in hang" in ended.stderr
