@@ -11,7 +11,7 @@ consumed what it strikes upon, which is fetched again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -187,17 +187,16 @@ class GroupFetcher(Queries):
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         """See `Queries.list_topics`; inside a callback of a rebalance, too."""
-        if not self._inside:
-            return super().list_topics(topic, timeout)
-        with self._aside.consumer() as consumer:
+        with self._askable() as consumer:
             return consumer.list_topics(topic, timeout)
 
     def cluster_id(self, timeout: float = -1) -> str:
         """See `Queries.cluster_id`; inside a callback of a rebalance, too."""
-        if not self._inside:
-            return super().cluster_id(timeout)
-        with self._aside.consumer() as consumer:
+        with self._askable() as consumer:
             return consumer.cluster_id(timeout)
+
+    def _askable(self) -> AbstractContextManager[confluent_kafka.Consumer]:
+        return self._aside.consumer() if self._inside else nullcontext(self._consumer)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """See `Queries.set_sasl_credentials`; inside a callback of a rebalance, after it."""
