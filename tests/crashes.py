@@ -31,7 +31,7 @@ class _Scheduling(LoadGroupScheduling):  # type: ignore[misc]  # the same
         """A worker begins with a test once it has the one after it: so each is given two."""
         super().schedule()
         for node in self.nodes:
-            if self._pending_of(self.assigned_work[node]) < 2:  # as it says
+            if self._pending_of(self.assigned_work[node]) < 2:
                 self._reschedule(node)
 
     def _reschedule(self, node: Any) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from inner_run import TESTS, inner_run
 
 import failed_again
 
@@ -25,7 +25,6 @@ HIDDEN = """
     finally:
         raise {}
 """
-TESTS = Path(__file__).parents[1]
 CI = TESTS.parent / ".ci"
 MIXED = sorted((TESTS / "mixed").glob("test_*.py"))
 
@@ -126,9 +125,7 @@ def test_a_fixture_that_fails_is_no_verdict() -> None:
 
 def played(*words: str) -> int:
     """The status of a pytest that has the plugin."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "verdicts", *words]
-    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
-    return subprocess.run(command, check=False, env=environment).returncode
+    return inner_run("-q", "-p", "verdicts", *words).returncode
 
 
 def test_what_is_no_verdict_may_be_repeated_as_a_whole() -> None:

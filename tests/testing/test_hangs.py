@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from inner_run import inner_run
 
 HANGS = """
 import pytest, signal, threading
@@ -23,22 +21,21 @@ IN_TEARDOWN = HANGS.format(mark="@pytest.fixture\ndef f():\n    yield\n    hang(
 )
 
 
-@pytest.mark.parametrize(("mark", "limit"), [("", "0.1"), ("@pytest.mark.timeout(0.1)", "900")])
-def test_its_process_ends_and_tells_where(tmp_path: Path, mark: str, limit: str) -> None:
-    (tmp_path / "test_it.py").write_text(HANGS.format(mark=mark))
-    (tmp_path / "pytest.ini").write_text(f"[pytest]\ntimeout = {limit}\n")
-    environment = os.environ | {
-        "PYTHONPATH": str(Path(__file__).parents[1]),
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-    }
-    ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "pytest_timeout", "-p", "hangs", "--grace", "1"],
-        check=False,
-        capture_output=True,
-        cwd=tmp_path,
-        env=environment,
-        text=True,
-        timeout=60,
-    )
+@pytest.mark.parametrize(
+    ("test", "limit"),
+    [
+        (HANGS.format(mark=""), "1"),
+        (HANGS.format(mark="@pytest.mark.timeout(1)"), "900"),
+        (IN_TEARDOWN, "1"),
+    ],
+    ids=["limit", "limit of its own", "in its teardown, after a failure"],
+)
+def test_its_process_ends_and_tells_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, test: str, limit: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("test_it.py").write_text(test)
+    Path("pytest.ini").write_text(f"[pytest]\ntimeout = {limit}\n")
+    ended = inner_run("-p", "pytest_timeout", "-p", "hangs", "--grace", "1")
     assert ended.returncode == 1
     assert "in hang" in ended.stderr
