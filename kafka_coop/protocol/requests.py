@@ -18,6 +18,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -49,6 +50,9 @@ from kafka_coop.protocol.schemas import RequestSchema, request_schema, response_
 
 _HEADER = struct.Struct(">hhi")
 _NO_TAGGED_FIELDS = b"\0"
+_CORRELATION = 4
+"""Bytes of an answer's correlation id, which comes first."""
+_UNNUMBERED = bytes(_CORRELATION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,17 +213,35 @@ def decode_response(request: Request, *, version: int, payload: bytes) -> tuple[
     api = _checked(request, version)
     try:
         correlation_id, at = read_int32(payload, 0)
-        if api.key == _APIS[GetApiVersions].key:
+        if isinstance(request, GetMetadata):
+            return correlation_id, _metadata(request, version, _UNNUMBERED + payload[at:])
+        if isinstance(request, GetApiVersions):
             error, _ = read_int16(payload, at)
             if error == ErrorCode.unsupported_version:
                 return correlation_id, ApiVersionsAnswer(error=ErrorCode.unsupported_version)
-        schema = response_schema(api.name, version)
-        if schema.flexible_header:
-            at = skip_tagged_fields(payload, at)
-        values, _ = schema.read(payload, at)
+        return correlation_id, _read(api, request, version, payload)
     except MalformedDataError as error:
         raise MalformedDataError(f"{_camel(api.name)} v{version} answer: {error}") from error
-    return correlation_id, api.decode(request, values)
+
+
+@lru_cache(maxsize=2)
+def _metadata(request: GetMetadata, version: int, payload: bytes) -> Response:
+    """Reads metadata, unless the same bytes were among the last two answers.
+
+    A leader asks in each round, which waits for it, and the answer is most often what it was: 13 µs
+    a partition, 0.13 s of 10,000, in which this thread sends no heartbeat either. What is kept is
+    the process': of two clusters, or of two members that ask for different topics.
+    """
+    return _read(_APIS[GetMetadata], request, version, payload)
+
+
+def _read(api: _Api, request: Request, version: int, payload: bytes) -> Response:
+    schema = response_schema(api.name, version)
+    at = _CORRELATION
+    if schema.flexible_header:
+        at = skip_tagged_fields(payload, at)
+    values, _ = schema.read(payload, at)
+    return api.decode(request, values)
 
 
 def _checked(request: Request, version: int) -> _Api:
