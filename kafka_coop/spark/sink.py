@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -61,8 +62,11 @@ _PATIENCE: Final = 60.0
 _FAREWELL: Final = 5.0
 """Seconds that a producer gets to tell what became of the records it was made to forget."""
 
-_LOST: Final = "without setting an exception"
-"""Python's word for a call that failed and does not say why."""
+_SLICE: Final = 0.1
+"""Seconds of one call that serves callbacks. From 0.2 on confluent-kafka (2.16) makes several of
+one, and goes on where a fatal error, such as being fenced by a newer attempt, has been set as
+Python's. The delivery callbacks behind it run with that: whatever looks for an error finds one that
+is not its own. That ends as a SystemError, as no error at all, or the process."""
 
 _METADATA_TIMEOUT: Final = 30.0
 
@@ -284,7 +288,7 @@ class _Outbox:
 
     def commit(self) -> None:
         """Waits for every acknowledgement."""
-        self._serve(self._producer.flush)
+        self._flush()
         self._raise_failure()
         if self._transactional:
             self._tell(self._producer.commit_transaction)
@@ -298,8 +302,9 @@ class _Outbox:
                 self._producer.abort_transaction(_PATIENCE)
         # A record whose callback never ran holds it, it holds this, and this the producer: its
         # threads and connections would stay with the worker for good.
-        with contextlib.suppress(SinkError):
-            self._serve(lambda: self._producer.flush(_FAREWELL))
+        for _ in range(2):  # a fatal error is raised once, in front of what is behind it
+            with contextlib.suppress(SinkError):
+                self._flush(_FAREWELL)
 
     def _produce(self, topic: str, record: dict[str, Any]) -> None:
         while True:
@@ -307,41 +312,37 @@ class _Outbox:
                 self._producer.produce(topic, on_delivery=self._delivered, **record)
             except BufferError:
                 # A full queue: let some be acknowledged.
-                self._serve(lambda: self._producer.poll(0.1))
+                self._serve(lambda: self._producer.poll(_SLICE))
             except KafkaException as error:
                 if error.args[0].code() == _FATAL:
                     # Which one, such as being fenced, its callback tells.
-                    self._serve(lambda: self._producer.flush(_FAREWELL))
+                    self._flush(_FAREWELL)
                     self._raise_failure()
                 raise SinkError(f"a record for {topic} is refused: {error}") from error
             else:
                 self._serve(lambda: self._producer.poll(0))
                 return
 
-    def _serve(self, callbacks: Callable[[], object]) -> None:
-        """A call of the producer's that runs its callbacks.
-
-        A fatal error, such as being fenced by a newer attempt, is raised by confluent in front of
-        whichever callback is next. Python makes a SystemError of that, or Python code in the
-        callback that asks whether there is an error clears it, and it is lost. What became of
-        the records their own callbacks tell.
+    def _flush(self, at_most: float = math.inf) -> None:
+        """Serves callbacks until each record's own has run, or for so many seconds.
 
         Raises:
-            SinkError: There was one.
+            SinkError: A fatal error. Callbacks behind it are left for the next call.
+        """
+        deadline = time.monotonic() + at_most
+        while self._serve(lambda: self._producer.flush(_SLICE)) and time.monotonic() < deadline:
+            pass
+
+    def _serve(self, callbacks: Callable[[], int]) -> int:
+        """A call of the producer's that serves callbacks, for `_SLICE` at most; what it returns.
+
+        Raises:
+            SinkError: A fatal error, which no callback tells.
         """
         try:
-            callbacks()
+            return callbacks()
         except KafkaException as error:
-            raise _fatal(error) from None
-        except SystemError as error:
-            if isinstance(error.__cause__, KafkaException):
-                raise _fatal(error.__cause__) from None
-            if _LOST not in str(error):
-                raise
-            with contextlib.suppress(SystemError, KafkaException):
-                self._producer.flush(_FAREWELL)
-            self._raise_failure()
-            raise SinkError("the producer can't go on: why, librdkafka's log tells") from error
+            raise SinkError(f"the producer can't go on: {error.args[0].str()}") from None
 
     def _delivered(self, error: KafkaError | None, _message: Message) -> None:
         if error is not None:
@@ -370,10 +371,6 @@ class _Outbox:
                     ) from error
             else:
                 return
-
-
-def _fatal(error: KafkaException) -> SinkError:
-    return SinkError(f"the producer can't go on: {error.args[0].str()}")
 
 
 def _values(name: str, column: pa.Array) -> list[Any]:

@@ -5,7 +5,6 @@ import pickle
 import time
 import weakref
 from collections.abc import Iterator
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -240,46 +239,33 @@ def test_what_is_fenced_between_two_rows_says_so_as_well(
     assert committed(attempt) == [b"1"]
 
 
-class Mute:
-    """A producer whose first flush fails without a word; the next tells why, where it is known."""
-
-    def __init__(self, reason: KafkaError | None, _config: dict[str, Any]) -> None:
-        self.told: list[Any] = []
-        self.flushes = 0
-        self.reason = reason
-
-    def produce(self, _topic: str, *, on_delivery: Any, **_record: Any) -> None:
-        self.told.append(on_delivery)
-
-    def poll(self, _timeout: float) -> int:
-        return 0
-
-    def purge(self) -> None:
-        pass
-
-    def flush(self, _timeout: float = -1) -> int:
-        self.flushes += 1
-        if self.flushes == 1:
-            raise SystemError("flush returned NULL without setting an exception")
-        while self.told and self.reason is not None:
-            self.told.pop()(self.reason, None)
-        return 0
-
-
-@pytest.mark.parametrize(
-    ("reason", "says"),
-    [
-        (KafkaError(KafkaError._FENCED), "1 records were not written.*fenced"),
-        (None, "librdkafka's log"),
-    ],
-)
-def test_a_fatal_error_that_confluent_loses_is_one(
-    monkeypatch: pytest.MonkeyPatch, reason: KafkaError | None, says: str
+def test_a_fatal_error_is_not_taken_for_the_delivery_callbacks_own(
+    attempt: SinkOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Code in a callback that runs behind it may clear Python's error."""
-    monkeypatch.setattr(sink, "Producer", partial(Mute, reason))
-    with pytest.raises(SinkError, match=says):
-        write_task(sink_options(SERVERS | {"topic": "t"}), ("value",), iter([rows(b"1")]))
+    """Code that runs while it is Python's fails at what can't fail, or ends the process."""
+    victims: list[SystemError] = []
+    told = 0
+
+    def look(outbox: sink._Outbox, error: KafkaError | None, message: Message) -> None:
+        nonlocal told
+        told += 1
+        try:
+            float("1")
+        except SystemError as victim:
+            victims.append(victim)
+        deliver(outbox, error, message)
+
+    def overtaken() -> Iterator[pa.RecordBatch]:
+        yield rows(b"1")
+        write_task(attempt, ("value",), iter([rows(b"1")]))
+        yield rows(*[b"2"] * 500)
+
+    deliver = sink._Outbox._delivered
+    monkeypatch.setattr(sink._Outbox, "_delivered", look)
+    with pytest.raises(SinkError, match="fenced"):
+        write_task(attempt, ("value",), overtaken())
+    assert not victims
+    assert told == 502, "who waits for its callback keeps the producer"
 
 
 def test_without_transactions_an_attempt_that_failed_is_seen(attempt: SinkOptions) -> None:
