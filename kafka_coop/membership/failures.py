@@ -31,8 +31,9 @@ _REMEDIES: dict[ErrorCode, str] = {
     ErrorCode.group_authorization_failed: "grant READ on the group to this principal",
     ErrorCode.topic_authorization_failed: "grant READ and DESCRIBE on the topic",
     ErrorCode.inconsistent_group_protocol: (
-        "the group's members share no partition.assignment.strategy with this one (or use "
-        "group.protocol=consumer): roll the change out in two steps (KIP-429)"
+        "the group's other members share no partition.assignment.strategy with this one, or have "
+        "group.protocol=consumer. docs/UPGRADING.md has the steps from one strategy to another, "
+        "docs/MIGRATION.md those from one protocol to the other"
     ),
     ErrorCode.invalid_session_timeout: (
         "session.timeout.ms must lie between the broker's group.min.session.timeout.ms "

@@ -374,10 +374,14 @@ class Joining(Adopting):
                 return announced + self._reset(why, now, keep_member_id=keep)
             case Reaction.FENCED:
                 failure = failure_of_code(error, what, fatal=True)
-                gone = self._give_up_round(failure, now)
+                gone = self._give_up_round(failure, now, reason)
                 return gone + self._reset(failure.message, now, keep_member_id=True)
             case _:
-                return self._give_up_round(failure_of_code(error, what), now)
+                ours = None
+                if error is ErrorCode.inconsistent_group_protocol:
+                    listed = ",".join(assignor.name for assignor in self.settings.assignors)
+                    ours = f"partition.assignment.strategy={listed}"
+                return self._give_up_round(failure_of_code(error, what, detail=ours), now, reason)
 
     def _retry_round(
         self, why: str, now: float, *, rediscover: bool = False, force: bool = False
@@ -394,11 +398,11 @@ class Joining(Adopting):
             self._rejoins += 1
         return self._forget_coordinator(now) if rediscover else ()
 
-    def _give_up_round(self, failure: Failure, now: float) -> Effects:
+    def _give_up_round(self, failure: Failure, now: float, why: str | None = None) -> Effects:
         """No retry of ours can help: the user hears of it, and the next poll tries again."""
         announced = self._announce_failure(failure.message, now)
         told = self._fail(failure, halt=True)
-        return announced + told + self._retry_round(failure.message, now)
+        return announced + told + self._retry_round(why or failure.message, now)
 
     def _unusable_protocol(self, answer: GroupJoined) -> Failure | None:
         kind, name = answer.protocol_type, answer.protocol_name

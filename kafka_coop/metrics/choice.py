@@ -37,35 +37,38 @@ class StrategyChoice:
         return text
 
     def _explain(self, record: RebalanceRecord) -> str | None:
-        group, chosen = record.group_id, record.protocol_name
+        group, chosen = record.group_id, record.protocol_name or ""
         if record.broker_assigns:
             return (
                 f"group {group!r}: the broker assigns partitions, not {chosen!r}: a member with"
                 " group.protocol=consumer (KIP-848) made it a group of the new protocol before"
                 " this one joined. Give this group.id to members of one protocol"
             )
-        if chosen != self._preferred:
-            return (
+        cooperative = self._cooperative.get(chosen, False)
+        said = []
+        # What is gained over an eager strategy is nothing to be put right.
+        if chosen != self._preferred and (self._cooperative[self._preferred] or not cooperative):
+            said.append(
                 f"group {group!r} runs on {chosen!r}, not on {self._preferred!r}, which this member"
                 " prefers: some member does not list it, or more of them prefer the other. It"
                 " changes when the last of them is restarted with the new setting"
             )
-        if record.cooperative:
-            return None
-        if self._cooperative.get(chosen or "", False):
-            return (
+        if cooperative and not record.cooperative:
+            eager = ", ".join(self._names(cooperative=False))
+            said.append(
                 f"group {group!r} runs on {chosen!r}, yet this member gives everything up in each"
-                f" rebalance, for it also lists {', '.join(self._names(cooperative=False))}: once"
-                f" all members list {chosen!r}, restart them with it alone"
+                f" rebalance, for it also lists {eager}: once all members list {chosen!r}, restart"
+                f" them without {eager}"
             )
-        if better := self._names(cooperative=True):
+        better = self._names(cooperative=True)
+        if chosen == self._preferred and not cooperative and better:
             # Java's own default is such a list: what it waits for is the second rolling bounce.
-            return (
+            said.append(
                 f"group {group!r} runs on {chosen!r}, which stops all partitions in each"
                 f" rebalance, for this member lists it before {', '.join(better)}: list"
                 f" {better[0]!r} first, and once all members list it, restart them with it alone"
             )
-        return None
+        return ". ".join(said) or None
 
     def _names(self, *, cooperative: bool) -> list[str]:
         """Of this member's strategies, most preferred first."""

@@ -12,6 +12,7 @@ from kafka_coop.metrics.choice import StrategyChoice
 
 BOTH = "cooperative-sticky,range"
 EAGER_FIRST = "range,cooperative-sticky"
+THREE = "constrained-cooperative-sticky,cooperative-sticky,range"
 
 
 def member(strategies: str) -> StrategyChoice:
@@ -29,7 +30,9 @@ def a_round(chosen: str, *, cooperative: bool = False) -> RebalanceRecord:
     [
         (BOTH, "range", "runs on 'range', not on 'cooperative-sticky'"),
         (BOTH, "cooperative-sticky", "for it also lists range: once all members list"),
-        (EAGER_FIRST, "cooperative-sticky", "runs on 'cooperative-sticky', not on 'range'"),
+        (EAGER_FIRST, "cooperative-sticky", "for it also lists range: once all members list"),
+        (THREE, "cooperative-sticky", "not on 'constrained-cooperative-sticky', which"),
+        (THREE, "cooperative-sticky", "list 'cooperative-sticky', restart them without range"),
         (EAGER_FIRST, "range", "for this member lists it before cooperative-sticky: list"),
         (
             "range,roundrobin,constrained-cooperative-sticky,cooperative-sticky",
@@ -54,6 +57,16 @@ def test_an_eager_strategy_that_stands_first_is_named_with_its_remedy() -> None:
         "group 'orders' runs on 'range', which stops all partitions in each rebalance, for this"
         " member lists it before cooperative-sticky: list 'cooperative-sticky' first, and once"
         " all members list it, restart them with it alone"
+    )
+
+
+def test_a_cooperative_strategy_over_an_eager_one_is_nothing_to_be_put_right() -> None:
+    """Step 2 is what is left to do (docs/UPGRADING.md), and no restart for range."""
+    told = member(EAGER_FIRST).news(a_round("cooperative-sticky"))
+    assert told == (
+        "group 'orders' runs on 'cooperative-sticky', yet this member gives everything up in each"
+        " rebalance, for it also lists range: once all members list 'cooperative-sticky', restart"
+        " them without range"
     )
 
 
