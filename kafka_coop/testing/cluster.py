@@ -203,4 +203,9 @@ def wait_until(
 
 def _result(futures: Mapping[str, Future[Any]]) -> None:
     for future in futures.values():
-        future.result(REQUEST_TIMEOUT.total_seconds())
+        try:
+            future.result(REQUEST_TIMEOUT.total_seconds())
+        except TimeoutError:
+            raise TimeoutError(
+                f"no answer within {REQUEST_TIMEOUT.total_seconds():g} s: has a broker ended?"
+            ) from None

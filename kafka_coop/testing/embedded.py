@@ -33,6 +33,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Literal, TypeAlias, get_args
 
+from confluent_kafka.admin import AdminClient
+
 from kafka_coop.closeable import Closeable
 from kafka_coop.testing import librdkafka
 from kafka_coop.testing.cluster import end_offsets, quiet_admin
@@ -183,6 +185,11 @@ class EmbeddedKafka(Closeable):
         """The brokers' addresses, as ``bootstrap.servers`` takes them."""
         return self._bootstrap_servers
 
+    @property
+    def admin_servers(self) -> str:
+        """The same: a `KafkaCluster` may have others."""
+        return self.bootstrap_servers
+
     def close(self) -> None:
         """Ends the cluster and frees all of it. A second call does nothing.
 
@@ -224,10 +231,19 @@ class EmbeddedKafka(Closeable):
         replication_factor = _count("replication_factor", replication_factor)
         self._checked("rd_kafka_mock_topic_create", _topic(name), partitions, replication_factor)
 
+    def add_partitions(self, name: str, *, total: int) -> None:
+        """What a `KafkaCluster` can do, and this one can't.
+
+        Raises:
+            EmbeddedKafkaError: Always.
+        """
+        raise EmbeddedKafkaError(
+            f"{name} can't grow to {total} partitions: librdkafka's mock cluster can't do it. Mark "
+            "the test real_kafka, or delete the topic and create a wider one"
+        )
+
     def delete_topic(self, name: str) -> None:
         """Deletes a topic with its records and committed offsets.
-
-        There is no way to add partitions: delete the topic and create a wider one.
 
         Raises:
             EmbeddedKafkaError: There is no such topic.
@@ -240,7 +256,11 @@ class EmbeddedKafka(Closeable):
         Raises:
             KafkaException: There is no such topic.
         """
-        return end_offsets(quiet_admin(self.bootstrap_servers), name)
+        return end_offsets(self.admin(), name)
+
+    def admin(self) -> AdminClient:
+        """A new administration client. Of what it can ask for, the mock knows little."""
+        return quiet_admin(self.bootstrap_servers)
 
     def delete_records(self, topic: str, partition: int, *, before: int) -> None:
         """Moves a partition's log start to an offset, as retention does.

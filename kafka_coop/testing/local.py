@@ -38,7 +38,7 @@ from kafka_coop.testing.java import find_java
 from kafka_coop.testing.pact import DeathPact
 from kafka_coop.testing.ports import hold_ports
 from kafka_coop.testing.proxy import Proxy
-from kafka_coop.testing.scratch import scratch_folder
+from kafka_coop.testing.scratch import holds_libraries, scratch_folder
 from kafka_coop.testing.unavailable import LocalKafkaUnavailableError
 
 __all__ = ["DEFAULT_VERSION", "LocalKafka", "LocalKafkaError", "LocalKafkaUnavailableError"]
@@ -103,6 +103,11 @@ class LocalKafka(StartedKafka):
     ) -> None:
         if brokers < 1:
             raise ValueError(f"a cluster has at least one broker, not {brokers}")
+        for key, value in (properties or {}).items():
+            if not isinstance(value, str):
+                raise TypeError(f"properties: {key} is {value!r}; write it as a string")
+        if isinstance(jvm_options, str):
+            raise TypeError(f"jvm_options is the string {jvm_options!r}; put it into a list")
         self.version: Final = version
         self._java = find_java()
         self._jvm_options = (*_JVM_OPTIONS, *jvm_options)
@@ -158,14 +163,28 @@ class LocalKafka(StartedKafka):
         """Starts every broker and waits until all serve. The ``with`` block does it for you.
 
         Raises:
-            LocalKafkaError: One of them does not.
+            LocalKafkaError: One of them does not, or the cluster has been closed.
         """
+        if not self._destroy.alive:
+            raise LocalKafkaError("the cluster is closed, and its data are gone: make another one")
         if self._with_zookeeper:
             self._start_zookeeper()
         for broker in self._nodes:
             self._spawn(broker)
         for broker in self._nodes:
             self._wait_until_serving(broker)
+
+    def require_brokers(self) -> None:
+        """Does nothing where those that were started run, and were not stopped or killed here.
+
+        Raises:
+            LocalKafkaError: One has ended by itself.
+        """
+        for broker, process in tuple(self._processes.items()):
+            if broker != _ZOOKEEPER and (code := process.poll()) is not None:
+                raise LocalKafkaError(
+                    f"broker {broker} ended with status {code}{self._log_end(broker)}"
+                )
 
     def close(self) -> None:
         """Kills the brokers and removes their data. A second call does nothing.
@@ -253,8 +272,12 @@ class LocalKafka(StartedKafka):
             self._processes[broker] = self._java_process(log, "kafka.Kafka", str(node.settings))
 
     def _java_process(self, log: BinaryIO, *words: str) -> subprocess.Popen[bytes]:
+        java, *options = self._command()
+        if holds_libraries(self._folder):
+            # What it unpacks stays where it is killed: its codecs' libraries.
+            options.insert(0, f"-Djava.io.tmpdir={self._folder}")
         return subprocess.Popen(  # noqa: S603  # the jars of our cache
-            [*self._command(), *words],
+            [java, *options, *words],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -10,6 +10,7 @@ kernel's own PR_SET_PDEATHSIG would not do: it watches the starting thread, and 
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 from pathlib import Path
 from typing import Final
@@ -40,6 +41,8 @@ class DeathPact:
             stderr=subprocess.DEVNULL,
             # Of its own group: a Ctrl-C in the terminal does not reach it.
             process_group=0,
+            # It needs `rm`, wherever this process finds its own programs.
+            env={**os.environ, "PATH": f"{os.environ.get('PATH', '')}{os.pathsep}{os.defpath}"},
         )
 
     @property

@@ -69,13 +69,15 @@ def embedded_kafka() -> Iterator[EmbeddedKafka]:
 
 
 @pytest.fixture(scope="session")
-def local_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+def local_kafka(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[KafkaCluster]:
     """A real Kafka from its jars, started once for the whole run, whatever the number of workers.
 
     Tests share it: let each use topics and groups of its own. Where Java or the jars are not
     to be had, tests are skipped, and fail where the environment variable CI is set.
     """
-    yield from _shared(tmp_path_factory, "local")
+    yield from _shared(request.config, tmp_path_factory, "local")
 
 
 @pytest.fixture(scope="session")
@@ -95,7 +97,7 @@ def kafka_cluster(
         yield request.getfixturevalue("local_kafka")  # not a second one beside it
     else:
         version = request.config.getoption("--kafka-version")
-        yield from _shared(tmp_path_factory, kind, version)
+        yield from _shared(request.config, tmp_path_factory, kind, version)
 
 
 def _embedded() -> Iterator[EmbeddedKafka]:
@@ -120,14 +122,15 @@ def _skipping_without(missing: type[Exception]) -> Iterator[None]:
 
 
 def _shared(
-    factory: pytest.TempPathFactory, kind: str, version: str | None = None
+    config: pytest.Config, factory: pytest.TempPathFactory, kind: str, version: str | None = None
 ) -> Iterator[KafkaCluster]:
     from kafka_coop.testing.local import DEFAULT_VERSION  # noqa: PLC0415  # loads librdkafka
     from kafka_coop.testing.shared import shared_kafka  # noqa: PLC0415  # the same
     from kafka_coop.testing.unavailable import KafkaUnavailableError  # noqa: PLC0415  # with it
 
     folder = factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
+    # Not by the environment: a pytest that a worker's test runs has that, and is none.
+    if hasattr(config, "workerinput"):
         folder = folder.parent  # each worker has a folder of its own in it
     folder /= f"{kind}-{version or DEFAULT_VERSION}"
     folder.mkdir(exist_ok=True)

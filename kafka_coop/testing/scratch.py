@@ -13,6 +13,11 @@ ENOUGH: Final = 4 << 30
 """Bytes. A container often gives its tests 64 MB; a broker's records may want more."""
 
 
+def holds_libraries(folder: Path) -> bool:
+    """Whether a process may load what it unpacks there: not on a mount that is ``noexec``."""
+    return not os.statvfs(folder).f_flag & os.ST_NOEXEC
+
+
 def scratch_folder(prefix: str, memory: Path = MEMORY) -> Path:
     """A new folder for data that nobody misses.
 

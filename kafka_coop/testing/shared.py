@@ -7,8 +7,11 @@ until nobody uses it any more. Files in a folder that all share coordinate them:
 * ``start.lock`` is held by whoever looks for the cluster, so that one alone starts it;
 * ``users.lock`` is held *shared* by every user. The keeper asks for it exclusively, and has
   it once the last user let go, or was killed: the kernel lets go for the dead;
+* ``keeper.lock`` is held by the keeper for as long as it lives: what one has said that was killed
+  counts for nothing;
 * ``cluster.json`` says where the cluster is, or why there is none. It goes before the
-  cluster does, while the keeper holds ``users.lock``: who comes later starts anew.
+  cluster does, while the keeper holds ``users.lock``: who comes later starts anew. A broker that
+  ends by itself is told of there: its users wait in vain, and those to come need not.
 """
 
 from __future__ import annotations
@@ -19,13 +22,14 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import IO, Final, Literal, TypeAlias
 
-from kafka_coop.testing.cluster import KafkaCluster, wait_until
+from kafka_coop.testing.cluster import KafkaCluster, StartedKafka, wait_until
 from kafka_coop.testing.container import ContainerKafka
 from kafka_coop.testing.jars import CACHE_VARIABLE, cache_folder
 from kafka_coop.testing.local import DEFAULT_VERSION, LocalKafka, LocalKafkaError
@@ -36,6 +40,16 @@ Kind: TypeAlias = Literal["local", "container"]
 
 # The first start fetches the jars.
 _START_TIMEOUT: Final = timedelta(minutes=11)
+
+_LOOK: Final = 0.2
+"""Seconds between two looks of the keeper's at its users and its brokers."""
+
+_KEEPER: Final = (
+    f"import runpy, sys; sys.path.append(sys.argv.pop(1)); runpy.run_module({__name__!r}, "
+    "run_name='__main__', alter_sys=True)"
+)
+"""Where this package is comes last on its path, as installed packages do: one of them may have the
+name of a module of Python's."""
 
 
 @contextmanager
@@ -55,7 +69,7 @@ def shared_kafka(
 
     Raises:
         KafkaUnavailableError: What it needs is not to be had.
-        LocalKafkaError: The cluster did not start.
+        LocalKafkaError: The cluster did not start, or a broker of it has ended by itself.
     """
     with (folder / "users.lock").open("w") as users:
         with _locked(folder / "start.lock"):
@@ -71,6 +85,8 @@ def shared_kafka(
 
 def _find_or_start(folder: Path, what: Sequence[str]) -> dict[str, str]:
     answer = folder / "cluster.json"
+    if answer.exists() and not _still_holds(folder, json.loads(answer.read_text())):
+        answer.unlink()
     if not answer.exists():
         keeper = _start_keeper(folder, what)
         try:
@@ -87,14 +103,24 @@ def _find_or_start(folder: Path, what: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = json.loads(answer.read_text())
     if "unavailable" in found:
         raise KafkaUnavailableError(found["unavailable"])
+    if "ended" in found:
+        raise LocalKafkaError(f"the shared cluster's {found['ended']}")
     return found
+
+
+def _still_holds(folder: Path, found: dict[str, str]) -> bool:
+    """Whether what a keeper said does. That there is none to be had, whatever has become of it."""
+    with (folder / "keeper.lock").open("w") as keepers:
+        return "unavailable" in found or not _lock(keepers, fcntl.LOCK_SH)
 
 
 def _start_keeper(folder: Path, what: Sequence[str]) -> subprocess.Popen[bytes]:
     with (folder / "keeper.log").open("ab") as log:
         return subprocess.Popen(  # noqa: S603  # this module
-            [sys.executable, "-m", __name__, str(folder.absolute()), *what],
-            cwd=Path(__file__).parents[2],  # where this package is, installed or not
+            [
+                *(sys.executable, "-P", "-c", _KEEPER, str(Path(__file__).parents[2])),
+                *(str(folder.absolute()), *what),
+            ],
             env={**os.environ, CACHE_VARIABLE: str(cache_folder())},  # may be relative to ours
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -107,13 +133,19 @@ def _start_keeper(folder: Path, what: Sequence[str]) -> subprocess.Popen[bytes]:
 def _keep(folder: Path, version: str, kind: str, brokers: str) -> None:
     """The keeper: runs the cluster until nobody holds ``users.lock``."""
     answer = folder / "cluster.json"
-    with (folder / "users.lock").open("w") as users, contextlib.ExitStack() as stack:
+    with (
+        (folder / "keeper.lock").open("w") as keepers,
+        (folder / "users.lock").open("w") as users,
+        contextlib.ExitStack() as stack,
+    ):
+        fcntl.flock(keepers, fcntl.LOCK_EX)
         try:
-            kafka: KafkaCluster = stack.enter_context(
+            kafka: StartedKafka = (
                 ContainerKafka(version)
                 if kind == "container"
                 else LocalKafka(version, int(brokers))
             )
+            stack.enter_context(kafka)
         except KafkaUnavailableError as error:
             _publish(answer, {"unavailable": str(error)})
             return
@@ -121,7 +153,15 @@ def _keep(folder: Path, version: str, kind: str, brokers: str) -> None:
             answer,
             {"bootstrap_servers": kafka.bootstrap_servers, "admin_servers": kafka.admin_servers},
         )
-        fcntl.flock(users, fcntl.LOCK_EX)
+        while not _lock(users, fcntl.LOCK_EX):
+            try:
+                if isinstance(kafka, LocalKafka):
+                    kafka.require_brokers()
+            except LocalKafkaError as error:
+                _publish(answer, {"ended": str(error)})
+                fcntl.flock(users, fcntl.LOCK_EX)
+                break
+            time.sleep(_LOOK)
         answer.unlink()
 
 
@@ -129,6 +169,15 @@ def _publish(answer: Path, content: dict[str, str]) -> None:
     draft = answer.with_suffix(".draft")
     draft.write_text(json.dumps(content))
     draft.rename(answer)  # readers see all of it or none
+
+
+def _lock(file: IO[str], how: int) -> bool:
+    """Whether it was to be had at once."""
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @contextmanager

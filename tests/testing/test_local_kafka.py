@@ -231,6 +231,29 @@ class TestLifetime:
         wait_until(lambda: not is_served(servers), "the broker outlives who started it")
         assert not Path(folder).exists()
 
+    def test_what_a_broker_unpacks_goes_with_it(self) -> None:
+        """It is killed, and cleans up nothing."""
+        with LocalKafka() as kafka:
+            folder = kafka.log(1).parents[1]
+            kafka.create_topic("repacked", config={"compression.type": "uncompressed"})
+            config = {"bootstrap.servers": kafka.bootstrap_servers, "compression.type": "snappy"}
+            producer = Producer({**config, "log_level": 0})
+            producer.produce("repacked", b"records" * 100)
+            assert producer.flush(30) == 0
+            assert list(folder.glob("*snappy*")), "it unpacks its library elsewhere"
+
+    def test_a_broker_that_ends_by_itself_is_told_of(self) -> None:
+        with LocalKafka() as kafka:
+            kafka.require_brokers()
+            os.kill(kafka.pid(1), signal.SIGKILL)
+            wait_until(lambda: not is_served(kafka.bootstrap_servers), "it is not dead")
+            with pytest.raises(LocalKafkaError, match="broker 1 ended with status -9; its log"):
+                kafka.require_brokers()
+            kafka.kill_broker(1)
+            kafka.require_brokers()
+        with pytest.raises(LocalKafkaError, match="closed"), kafka:
+            pass
+
     def test_no_folder_is_made_where_there_are_too_few_ports(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -242,6 +265,12 @@ class TestLifetime:
         with pytest.raises(NoFreePortsError):
             LocalKafka()
         assert not [*tmp_path.iterdir()]
+
+    def test_what_no_broker_could_start_with_is_named(self) -> None:
+        with pytest.raises(TypeError, match=r"num\.partitions is 3; write it as a string"):
+            LocalKafka(properties={"num.partitions": 3})  # type: ignore[dict-item]  # wrong
+        with pytest.raises(TypeError, match="'-Xmx1g'; put it into a list"):
+            LocalKafka(jvm_options="-Xmx1g")
 
     def test_a_cluster_needs_a_broker(self) -> None:
         with pytest.raises(ValueError, match="at least one broker"):

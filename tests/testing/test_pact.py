@@ -7,6 +7,8 @@ import subprocess
 import threading
 from pathlib import Path
 
+import pytest
+
 from kafka_coop.testing.cluster import wait_until
 from kafka_coop.testing.pact import DeathPact
 
@@ -29,6 +31,16 @@ def test_a_close_waits_for_nobody_else_who_has_the_pipes_end(tmp_path: Path) -> 
         pact.close()
     finally:
         os.close(as_a_child_has_it)
+
+
+def test_a_folder_goes_wherever_programs_are_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    DeathPact(folder).close()
+    assert not folder.exists()
 
 
 def test_nothing_is_left_of_a_folder_that_a_member_writes_to_until_its_end(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -64,6 +66,52 @@ def test_a_user_that_is_killed_is_a_user_that_left(tmp_path: Path) -> None:
     wait_until(lambda: not is_served(servers), "the keeper goes on")
 
 
+def test_a_broker_that_has_ended_is_told_to_who_comes_later(tmp_path: Path) -> None:
+    """Else each of their tests would wait for its time-out, and not know what for."""
+    with shared_kafka(tmp_path) as kafka:
+        (broker,) = pids_of("kafka.Kafka", beneath=keeper_of(tmp_path))
+        os.kill(broker, signal.SIGKILL)
+        wait_until(lambda: "ended" in said(tmp_path), "the keeper does not notice")
+        with pytest.raises(LocalKafkaError, match="broker 1 ended"), shared_kafka(tmp_path):
+            pass
+    with shared_kafka(tmp_path) as another:
+        assert another.bootstrap_servers != kafka.bootstrap_servers
+        assert another.admin().list_topics(timeout=10).brokers
+
+
+def test_what_a_keeper_said_that_was_killed_counts_for_nothing(tmp_path: Path) -> None:
+    with shared_kafka(tmp_path) as kafka:
+        os.kill(keeper_of(tmp_path), signal.SIGKILL)
+        wait_until(lambda: not is_served(kafka.bootstrap_servers), "the broker outlives it")
+        assert "bootstrap_servers" in said(tmp_path)
+        with shared_kafka(tmp_path) as another:
+            assert another.admin().list_topics(timeout=10).brokers
+
+
+def said(folder: Path) -> dict[str, str]:
+    answer: dict[str, str] = json.loads((folder / "cluster.json").read_text())
+    return answer
+
+
+def keeper_of(folder: Path) -> int:
+    (pid,) = pids_of("kafka_coop.testing.shared", str(folder))
+    return pid
+
+
+def pids_of(*words: str, beneath: int | None = None) -> list[int]:
+    """Processes whose commands have all of these words, of whose session, where one is named."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            command = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            pid = int(process.name)
+            if all(any(w in c for c in command) for w in words) and (
+                beneath is None or os.getsid(pid) == beneath
+            ):
+                found.append(pid)
+    return found
+
+
 def test_a_keeper_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_COOP_CACHE", str(tmp_path))
     (tmp_path / "kafka-9.9.9").mkdir()  # no jars in it
@@ -103,8 +151,10 @@ def test_who_has_left_holds_nothing_through_a_child_that_it_forked(
             of_the_child.append(os.dup(file.fileno()))  # what a fork does
 
     monkeypatch.setattr(fcntl, "flock", shared_with_a_child)
-    with shared_kafka(tmp_path):
-        pass
+    with (tmp_path / "keeper.lock").open("w") as keeper:
+        plain(keeper, fcntl.LOCK_EX)  # as one that is alive does
+        with shared_kafka(tmp_path):
+            pass
     try:
         with (tmp_path / "users.lock").open("w") as keepers:
             plain(keepers, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -143,6 +193,19 @@ def test_the_workers_of_xdist_share_one(tmp_path: Path) -> None:
     assert "2 passed" in said, said
     (servers,) = {(tmp_path / worker).read_text() for worker in ("gw0", "gw1")}
     wait_until(lambda: not is_served(servers), "the keeper goes on")
+
+
+def test_a_run_inside_a_workers_test_has_a_broker_of_its_own(tmp_path: Path) -> None:
+    """It has the worker's environment, and would leave its broker's folder beside its own."""
+    test = """
+        def test_it(local_kafka):
+            assert local_kafka.admin().list_topics(timeout=10).brokers
+    """
+    own = tmp_path / "all" / "own"
+    own.parent.mkdir()
+    told = run_pytest(tmp_path, test, f"--basetemp={own}", PYTEST_XDIST_WORKER="gw0")
+    assert "1 passed" in told, told
+    assert [*own.parent.iterdir()] == [own]
 
 
 UNAVAILABLE = """
