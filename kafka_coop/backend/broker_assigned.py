@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import timedelta
@@ -71,6 +71,12 @@ class BrokerAssignedBackend:
         self._log = logger
         self._identity = GroupMetadata(group_id=config.group_id, instance_id=config.instance_id)
         self._owned = NO_PARTITIONS
+        self._going = NO_PARTITIONS
+        """What the user is giving up at the moment, and may still commit."""
+        self._gone = NO_PARTITIONS
+        """What the user is told of at the moment as lost."""
+        self._given: frozenset[str] = frozenset()
+        """Topics of which the group has given us something."""
         self._steps = 0
         self._spent: StepDone | None = None
         self._attend: Callable[[], None] = lambda: None
@@ -179,6 +185,7 @@ class BrokerAssignedBackend:
             kept=self._owned,
         )
         self._owned |= added
+        self._given |= frozenset(added.topics())
         self._carry_out(Step(step_id=self._steps, actions=gain(added, epoch)), moved)
 
     def _revoked(self, gone: Partitions) -> None:
@@ -198,7 +205,11 @@ class BrokerAssignedBackend:
             lost=what.lost,
             kept=self._owned,
         )
-        self._carry_out(step, moved)
+        self._going, self._gone = what.revoked, what.lost
+        try:
+            self._carry_out(step, moved)
+        finally:
+            self._going = self._gone = NO_PARTITIONS
 
     def _carry_out(self, step: Step, moved: RebalanceRecord) -> None:
         started = time.perf_counter()
@@ -273,10 +284,27 @@ class BrokerAssignedBackend:
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, heard: bool
     ) -> dict[TopicPartition, ErrorCode]:
         started = time.perf_counter()
-        in_vain = dict.fromkeys(offsets, ErrorCode.request_timed_out)
-        results = self._fetcher.commit(offsets) if heard else in_vain
+        foreign = self._foreign(offsets)
+        ours = {of: at for of, at in offsets.items() if of not in foreign}
+        results = dict.fromkeys(foreign, ErrorCode.illegal_generation)
+        if ours and heard:
+            results |= self._fetcher.commit(ours)
+        else:
+            results |= dict.fromkeys(ours, ErrorCode.request_timed_out)
         self._observer.commit(timedelta(seconds=time.perf_counter() - started), results)
         return results
+
+    def _foreign(self, partitions: Iterable[TopicPartition]) -> Partitions:
+        """Of these, what the group has taken from us: its new owner's commits would be undone.
+
+        The broker looks at the member's epoch, and not at whose the partition is. Topics of which
+        it has given us nothing are nobody's in this group: a user's own offsets may be there.
+        """
+        if _standing(self._identify()).generation == NO_GENERATION:
+            return self._gone & Partitions.of(partitions)
+        held = self._owned | self._going
+        of_the_group = (of for of in partitions if of.topic in self._given)
+        return Partitions.of(of_the_group) - held
 
     def _committed(
         self, partitions: Partitions, timeout: timedelta, *, heard: bool

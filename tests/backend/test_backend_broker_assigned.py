@@ -60,10 +60,10 @@ class Librdkafka:
         self.committed_: list[int] = []
         self.assigned: Told
         self.revoked: Told
+        self.lost: Told
 
     def subscribe(self, _: list[str], *, assigned: Told, revoked: Told, lost: Told) -> None:
-        del lost
-        self.assigned, self.revoked = assigned, revoked
+        self.assigned, self.revoked, self.lost = assigned, revoked, lost
 
     def identity(self) -> GroupMetadata:
         return GroupMetadata(group_id="g", member_id=MemberId("m"), generation=self.epoch)
@@ -90,12 +90,14 @@ class Group:
 
     Attributes:
         attended: How often the mailbox was seen to.
+        attending: What the user does then.
     """
 
     def __init__(self) -> None:
         self.librdkafka = Librdkafka()
         self.lock = TurnLock()
         self.attended = 0
+        self.attending: Callable[[], object] = lambda: None
         self.backend = BrokerAssignedBackend(
             parse(
                 {"bootstrap.servers": "127.0.0.1:9", "group.id": "g", "group.protocol": "consumer"}
@@ -110,6 +112,7 @@ class Group:
 
     def _attend(self) -> None:
         self.attended += 1
+        self.attending()
 
     def commit(self, offset: int, within: timedelta = PATIENCE) -> Mapping[Any, ErrorCode]:
         offsets = {THERE: OffsetAndMetadata(offset=offset)}
@@ -213,6 +216,24 @@ def test_what_is_revoked_by_closing_is_committed(group: Group) -> None:
         group.librdkafka.assigned(ALL)
     group.backend.begin_close()
     assert taken == [{THERE: ErrorCode.none}]
+
+
+def test_what_is_another_members_is_not_committed(group: Group) -> None:
+    """The broker would take it, by the epoch alone, and its owner be rewound."""
+    refused = {THERE: ErrorCode.illegal_generation}
+    taken: list[Mapping[Any, ErrorCode]] = []
+    group.attending = lambda: taken.append(group.commit(1))
+    with group.lock:
+        group.librdkafka.assigned(ALL)
+        group.librdkafka.revoked(ALL)
+        group.librdkafka.assigned(ALL)
+        group.librdkafka.lost(ALL)
+    fine = {THERE: ErrorCode.none}
+    assert taken == [fine, fine, fine, refused], "in on_assign, on_revoke and on_lost"
+    assert group.commit(2) == refused, "a worker that is late"
+    group.librdkafka.epoch = NO_GENERATION
+    assert group.commit(3) == fine, "of a topic assigned by hand since the member left"
+    assert group.librdkafka.committed_ == [1, 1, 1, 3]
 
 
 def test_who_commits_inside_a_rebalance_waits_as_long_as_was_said(group: Group) -> None:
