@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaError, KafkaException, Message
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, Message
 
 from kafka_coop.fetching.acquaintance import Acquaintance
 from kafka_coop.fetching.batches import BatchSize
@@ -44,6 +44,9 @@ from kafka_coop.types import NO_PARTITIONS, Partitions, TopicPartition
 _NEVER_COMMIT = {"enable.auto.commit": False, "enable.auto.offset.store": False}
 """Whatever the caller configured: a commit of librdkafka's would go out without the member's
 generation, and be refused in a group that has members (confluent-kafka-python#1004)."""
+
+_TAIL = -2000
+"""``OFFSET_TAIL(n)`` is n less, and the logical offsets are greater (librdkafka's)."""
 
 _CONFLICT: int = KafkaError._CONFLICT  # noqa: SLF001  # the names of confluent's public constants
 _INVALID_ARG: int = KafkaError._INVALID_ARG  # noqa: SLF001
@@ -572,7 +575,7 @@ def _position_before(
 
 
 def _require_start(offset: int) -> None:
-    if offset in (OFFSET_STORED, OFFSET_INVALID):
+    if offset < 0 and offset not in (OFFSET_BEGINNING, OFFSET_END) and offset > _TAIL:
         raise _error(
             _INVALID_ARG,
             f"{offset} is no offset to start from: give an absolute one, OFFSET_BEGINNING or "

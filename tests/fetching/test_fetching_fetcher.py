@@ -330,8 +330,10 @@ class TestAssignment:
             fetcher.remove(NO_PARTITIONS)
             assert fetcher.assignment() == NO_PARTITIONS
 
-    @pytest.mark.parametrize("offset", [OFFSET_STORED, OFFSET_INVALID])
-    def test_stored_offsets_are_never_asked_for(self, kafka: EmbeddedKafka, offset: int) -> None:
+    @pytest.mark.parametrize("offset", [OFFSET_STORED, OFFSET_INVALID, -5])
+    def test_what_is_no_offset_to_start_from_is_refused(
+        self, kafka: EmbeddedKafka, offset: int
+    ) -> None:
         topic = Topic(kafka, records=1)
         with fetcher_of(kafka) as fetcher:
             with pytest.raises(KafkaException) as refused:
