@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import Message
+from confluent_kafka import KafkaException, Message
 from prometheus_client import CollectorRegistry
 
 from kafka_coop import forks
@@ -187,13 +187,18 @@ class CoopConsumer(Closeable):
                 LOCAL_INVALID_ARG,
                 "partitions are assigned by hand: call unassign() before subscribe()",
             )
+        before = self._handover.callbacks, self._topics
         self._handover.callbacks = self._bound(listener or CallbackListener(*given))
         self._topics = tuple(topics)
         self._draining.stop()
-        if self._topics:
-            self._backend.subscribe(names, patterns)
-        else:
-            self._backend.unsubscribe()
+        try:
+            if self._topics:
+                self._backend.subscribe(names, patterns)
+            else:
+                self._backend.unsubscribe()
+        except KafkaException:
+            self._handover.callbacks, self._topics = before
+            raise
 
     def unsubscribe(self) -> None:
         """Leaves the group. on_revoke comes with the next `poll` or with `close`.

@@ -179,6 +179,15 @@ def test_with_nothing_left_that_was_assigned_by_hand_one_may_subscribe(
     consumer.subscribe(["t"])
 
 
+def test_a_subscription_that_is_refused_is_none() -> None:
+    """Python knows lookahead, and librdkafka, which is asked behind it, does not."""
+    config = {**CONFIG, "group.protocol": "consumer"}
+    with CoopConsumer(config, registry=CollectorRegistry()) as consumer:
+        with pytest.raises(KafkaException, match=r"_INVALID_ARG"):
+            consumer.subscribe(["^x-(?!a).*"])
+        consumer.assign([])  # which a subscription would keep from being done
+
+
 AFTER_CLOSE: dict[str, Callable[[Any], object]] = {
     "subscribe": lambda c: c.subscribe(["t"]),
     "unsubscribe": lambda c: c.unsubscribe(),
