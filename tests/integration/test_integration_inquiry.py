@@ -86,12 +86,12 @@ def test_who_is_a_member_asks_no_more(
         raise ConnectionFailedError("no")
 
     monkeypatch.setattr("kafka_coop.backend.inquiry._asked", refused)
-    embedded.create_topic("t")
     one = Member(embedded, unique("g"), "t", group_protocol="consumer")
     with members(one):
+        until(asked.is_set, one)
+        embedded.create_topic("t")  # not before: who has been assigned something asks no more
         until(lambda: bool(one.owned), one)
         until(lambda: not one.consumer._backend.mailbox.expecting, one)
-    assert asked.is_set()
     assert not one.raised
 
 
