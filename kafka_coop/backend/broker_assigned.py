@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import timedelta
@@ -35,6 +35,7 @@ from kafka_coop.membership.events import StepDone
 from kafka_coop.membership.failures import failure_of_exception
 from kafka_coop.membership.record import RebalanceRecord
 from kafka_coop.membership.steps import GivingUp, gain, lose, revoke
+from kafka_coop.offsets.commits import Commit
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import FetchedOffset, OffsetAndMetadata
 from kafka_coop.types import (
@@ -71,10 +72,8 @@ class BrokerAssignedBackend:
         self._log = logger
         self._identity = GroupMetadata(group_id=config.group_id, instance_id=config.instance_id)
         self._owned = NO_PARTITIONS
-        self._going = NO_PARTITIONS
-        """What the user is giving up at the moment, and may still commit."""
-        self._gone = NO_PARTITIONS
-        """What the user is told of at the moment as lost."""
+        self._giving_up = GivingUp()
+        """What the user is told of at the moment."""
         self._given: frozenset[str] = frozenset()
         """Topics of which the group has given us something."""
         self._steps = 0
@@ -205,11 +204,11 @@ class BrokerAssignedBackend:
             lost=what.lost,
             kept=self._owned,
         )
-        self._going, self._gone = what.revoked, what.lost
+        self._giving_up = what
         try:
             self._carry_out(step, moved)
         finally:
-            self._going = self._gone = NO_PARTITIONS
+            self._giving_up = GivingUp()
 
     def _carry_out(self, step: Step, moved: RebalanceRecord) -> None:
         started = time.perf_counter()
@@ -252,9 +251,7 @@ class BrokerAssignedBackend:
     ) -> Future[dict[TopicPartition, ErrorCode]]:
         """See `Backend.commit`."""
         topic = next(iter(offsets)).topic
-        return self._jobs.submit(
-            topic, lambda heard: self._commit(dict(offsets), heard=heard), timeout
-        )
+        return self._jobs.submit(topic, lambda heard: self._commit(offsets, heard=heard), timeout)
 
     def let_commits_in(self) -> None:
         """See `Backend.let_commits_in`."""
@@ -284,27 +281,27 @@ class BrokerAssignedBackend:
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, heard: bool
     ) -> dict[TopicPartition, ErrorCode]:
         started = time.perf_counter()
-        foreign = self._foreign(offsets)
-        ours = {of: at for of, at in offsets.items() if of not in foreign}
-        results = dict.fromkeys(foreign, ErrorCode.illegal_generation)
-        if ours and heard:
-            results |= self._fetcher.commit(ours)
-        else:
-            results |= dict.fromkeys(ours, ErrorCode.request_timed_out)
+        commit = Commit(offsets=dict(offsets))
+        commit.drop_foreign(is_ours=self._owns)
+        results = dict.fromkeys(commit.offsets, ErrorCode.request_timed_out) | commit.results
+        if commit.offsets and heard:
+            results |= self._fetcher.commit(commit.offsets)
         self._observer.commit(timedelta(seconds=time.perf_counter() - started), results)
         return results
 
-    def _foreign(self, partitions: Iterable[TopicPartition]) -> Partitions:
-        """Of these, what the group has taken from us: its new owner's commits would be undone.
+    def _owns(self, partition: TopicPartition) -> bool:
+        """Whether a commit of this partition is ours to make.
 
-        The broker looks at the member's epoch, and not at whose the partition is. Topics of which
-        it has given us nothing are nobody's in this group: a user's own offsets may be there.
+        The broker takes one of what it has given to another member, whose own would be undone: it
+        looks at our epoch alone. Topics of which it has given us nothing are nobody's in this
+        group: a user's own offsets may be there.
         """
-        if _standing(self._identify()).generation == NO_GENERATION:
-            return self._gone & Partitions.of(partitions)
-        held = self._owned | self._going
-        of_the_group = (of for of in partitions if of.topic in self._given)
-        return Partitions.of(of_the_group) - held
+        if partition in self._giving_up.lost:
+            return False
+        if partition in self._owned or partition in self._giving_up.revoked:
+            return True
+        member = _standing(self._identify()).generation != NO_GENERATION
+        return not member or partition.topic not in self._given
 
     def _committed(
         self, partitions: Partitions, timeout: timedelta, *, heard: bool
