@@ -110,7 +110,6 @@ class LocalKafka(StartedKafka):
             raise TypeError(f"jvm_options is the string {jvm_options!r}; put it into a list")
         self.version: Final = version
         self._java = find_java()
-        self._jvm_options = (*_JVM_OPTIONS, *jvm_options)
         self._jars = kafka_jars(version)
         self._with_zookeeper = needs_zookeeper(version)
         self._start_timeout = start_timeout
@@ -119,6 +118,9 @@ class LocalKafka(StartedKafka):
         # Before the folder, which nobody would remove where there are too few.
         ports, give_back = hold_ports(brokers * PORTS_OF_A_BROKER)
         self._folder = scratch_folder("kafka-coop-")
+        # What a broker unpacks stays where it is killed: its codecs' libraries.
+        unpacking = [f"-Djava.io.tmpdir={self._folder}"] if holds_libraries(self._folder) else []
+        self._jvm_options = (*_JVM_OPTIONS, *unpacking, *jvm_options)
         self._pact = DeathPact(self._folder)
         self._destroy = weakref.finalize(
             self,
@@ -182,9 +184,7 @@ class LocalKafka(StartedKafka):
         """
         for broker, process in tuple(self._processes.items()):
             if broker != _ZOOKEEPER and (code := process.poll()) is not None:
-                raise LocalKafkaError(
-                    f"broker {broker} ended with status {code}{self._log_end(broker)}"
-                )
+                raise self._ended(broker, code)
 
     def close(self) -> None:
         """Kills the brokers and removes their data. A second call does nothing.
@@ -272,12 +272,8 @@ class LocalKafka(StartedKafka):
             self._processes[broker] = self._java_process(log, "kafka.Kafka", str(node.settings))
 
     def _java_process(self, log: BinaryIO, *words: str) -> subprocess.Popen[bytes]:
-        java, *options = self._command()
-        if holds_libraries(self._folder):
-            # What it unpacks stays where it is killed: its codecs' libraries.
-            options.insert(0, f"-Djava.io.tmpdir={self._folder}")
         return subprocess.Popen(  # noqa: S603  # the jars of our cache
-            [java, *options, *words],
+            [*self._command(), *words],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -297,9 +293,7 @@ class LocalKafka(StartedKafka):
             code = self._processes[broker].poll()
             if code is not None:
                 del self._processes[broker]
-                raise LocalKafkaError(
-                    f"broker {broker} ended with status {code}{self._log_end(broker)}"
-                )
+                raise self._ended(broker, code)
             metadata = peek(admin)
             return metadata is not None and broker in metadata.brokers
 
@@ -307,6 +301,9 @@ class LocalKafka(StartedKafka):
             wait_until(serving, f"broker {broker} does not serve", self._start_timeout)
         except TimeoutError as error:
             raise LocalKafkaError(f"{error}{self._log_end(broker)}") from None
+
+    def _ended(self, broker: int, code: int) -> LocalKafkaError:
+        return LocalKafkaError(f"broker {broker} ended with status {code}{self._log_end(broker)}")
 
     def _log_end(self, broker: int) -> str:
         text = self._nodes[broker].log.read_text(errors="replace")

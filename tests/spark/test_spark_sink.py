@@ -210,15 +210,23 @@ def test_an_attempt_that_spark_has_given_up_is_fenced_by_the_next_one(
     assert committed(attempt) == [b"1", b"2"]
 
 
-def test_what_is_fenced_between_two_rows_says_so_as_well(
-    attempt: SinkOptions, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """librdkafka refuses the next record, and only its callback tells why."""
-    made: list[Producer] = []
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Producer]:
+    """The sink's producers, in their order."""
+    producers: list[Producer] = []
 
     def make(config: dict[str, Any]) -> Producer:
-        made.append(Producer(config))
-        return made[-1]
+        producers.append(Producer(config))
+        return producers[-1]
+
+    monkeypatch.setattr(sink, "Producer", make)
+    return producers
+
+
+def test_what_is_fenced_between_two_rows_says_so_as_well(
+    attempt: SinkOptions, made: list[Producer]
+) -> None:
+    """librdkafka refuses the next record, and only its callback tells why."""
 
     def overtaken() -> Iterator[pa.RecordBatch]:
         yield rows(b"1")
@@ -233,22 +241,16 @@ def test_what_is_fenced_between_two_rows_says_so_as_well(
             return True
         return False
 
-    monkeypatch.setattr(sink, "Producer", make)
     with pytest.raises(SinkError, match="fenced"):
         write_task(attempt, ("value",), overtaken())
     assert committed(attempt) == [b"1"]
 
 
 def test_a_fatal_error_is_not_taken_for_the_delivery_callbacks_own(
-    attempt: SinkOptions, monkeypatch: pytest.MonkeyPatch
+    attempt: SinkOptions, made: list[Producer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Code that runs while it is Python's fails at what can't fail, or ends the process."""
     victims: list[SystemError] = []
-    made: list[Producer] = []
-
-    def make(config: dict[str, Any]) -> Producer:
-        made.append(Producer(config))
-        return made[-1]
 
     def look(outbox: sink._Outbox, error: KafkaError | None, message: Message) -> None:
         try:
@@ -264,7 +266,6 @@ def test_a_fatal_error_is_not_taken_for_the_delivery_callbacks_own(
 
     deliver = sink._Outbox._delivered
     monkeypatch.setattr(sink._Outbox, "_delivered", look)
-    monkeypatch.setattr(sink, "Producer", make)
     with pytest.raises(SinkError, match="fenced"):
         write_task(attempt, ("value",), overtaken())
     assert not victims

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from integration_processes import children
 from listening import is_served
 
 from kafka_coop.testing.cluster import wait_until
@@ -69,7 +69,7 @@ def test_a_user_that_is_killed_is_a_user_that_left(tmp_path: Path) -> None:
 def test_a_broker_that_has_ended_is_told_to_who_comes_later(tmp_path: Path) -> None:
     """Else each of their tests would wait for its time-out, and not know what for."""
     with shared_kafka(tmp_path) as kafka:
-        (broker,) = pids_of("kafka.Kafka", beneath=keeper_of(tmp_path))
+        (broker,) = children({keeper_of(tmp_path)}, b"kafka.Kafka")
         os.kill(broker, signal.SIGKILL)
         wait_until(lambda: "ended" in said(tmp_path), "the keeper does not notice")
         with pytest.raises(LocalKafkaError, match="broker 1 ended"), shared_kafka(tmp_path):
@@ -94,22 +94,8 @@ def said(folder: Path) -> dict[str, str]:
 
 
 def keeper_of(folder: Path) -> int:
-    (pid,) = pids_of("kafka_coop.testing.shared", str(folder))
+    (pid,) = children({os.getpid()}, str(folder).encode())
     return pid
-
-
-def pids_of(*words: str, beneath: int | None = None) -> list[int]:
-    """Processes whose commands have all of these words, of whose session, where one is named."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            command = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
-            pid = int(process.name)
-            if all(any(w in c for c in command) for w in words) and (
-                beneath is None or os.getsid(pid) == beneath
-            ):
-                found.append(pid)
-    return found
 
 
 def test_a_keeper_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
