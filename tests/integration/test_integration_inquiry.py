@@ -85,11 +85,16 @@ def test_who_is_a_member_asks_no_more(
         asked.set()
         raise ConnectionFailedError("no")
 
+    def started(self: Inquiry) -> None:
+        start(self)
+        assert asked.wait(30), "it has not asked before it is a member"
+
+    start = Inquiry.start
     monkeypatch.setattr("kafka_coop.backend.inquiry._asked", refused)
+    monkeypatch.setattr(Inquiry, "start", started)
+    embedded.create_topic("t")
     one = Member(embedded, unique("g"), "t", group_protocol="consumer")
     with members(one):
-        until(asked.is_set, one)
-        embedded.create_topic("t")  # not before: who has been assigned something asks no more
         until(lambda: bool(one.owned), one)
         until(lambda: not one.consumer._backend.mailbox.expecting, one)
     assert not one.raised
