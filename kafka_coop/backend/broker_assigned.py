@@ -25,11 +25,12 @@ from confluent_kafka import OFFSET_STORED, KafkaException
 
 from kafka_coop.backend.inquiry import Inquiry
 from kafka_coop.backend.interface import Observer
-from kafka_coop.backend.jobs import Jobs, Lock
+from kafka_coop.backend.jobs import Jobs, Later, Lock
 from kafka_coop.backend.mailbox import Mailbox, StartsFound
 from kafka_coop.config import ConsumerConfig
 from kafka_coop.errors import RequestFailedError, RequestTimedOutError, VersionNotSupportedError
 from kafka_coop.fetching.group_fetcher import GroupFetcher
+from kafka_coop.fetching.group_starts import GroupStarts
 from kafka_coop.membership.effects import RaiseError, Step
 from kafka_coop.membership.events import StepDone
 from kafka_coop.membership.failures import failure_of_exception
@@ -49,6 +50,9 @@ from kafka_coop.types import (
 
 _STORED = OffsetAndMetadata(offset=OFFSET_STORED)
 """librdkafka finds out where to start, and applies ``auto.offset.reset``."""
+
+_LOOK_UP = timedelta(seconds=2)
+"""For a question where to start. What is kept is not polled while it is asked in a rebalance."""
 
 
 class BrokerAssignedBackend:
@@ -176,7 +180,6 @@ class BrokerAssignedBackend:
         self._steps += 1
         self._inquiry.end()
         epoch = Generation(self._steps)  # for starts and ownership to match, no more
-        self.mailbox.put(StartsFound(generation=epoch, committed=dict.fromkeys(added, _STORED)))
         moved = RebalanceRecord(
             group_id=self._config.group_id,
             client_id=self._config.client_id,
@@ -185,7 +188,10 @@ class BrokerAssignedBackend:
         )
         self._owned |= added
         self._given |= frozenset(added.topics())
-        self._carry_out(Step(step_id=self._steps, actions=gain(added, epoch)), moved)
+        try:
+            self._find_starts(added, epoch)
+        finally:  # a Ctrl-C may strike while it waits
+            self._carry_out(Step(step_id=self._steps, actions=gain(added, epoch)), moved)
 
     def _revoked(self, gone: Partitions) -> None:
         self._give_up(revoke(gone, auto_commit=self._config.auto_commit))
@@ -270,24 +276,47 @@ class BrokerAssignedBackend:
         self,
         partitions: Partitions,
         generation: Generation,
-        still_wanted: Callable[[Partitions], Partitions],  # noqa: ARG002  # librdkafka looks
+        still_wanted: Callable[[Partitions], Partitions],  # noqa: ARG002  # it is asked for once
     ) -> None:
         """See `Backend.find_starts`."""
-        self.mailbox.put(
-            StartsFound(generation=generation, committed=dict.fromkeys(partitions, _STORED))
+        topic = next(iter(partitions)).topic
+        self._jobs.submit(
+            topic, lambda heard: self._find_starts(partitions, generation, heard=heard), _LOOK_UP
         )
+
+    def _find_starts(
+        self, partitions: Partitions, generation: Generation, *, heard: bool = True
+    ) -> None:
+        found = GroupStarts()
+        try:
+            if heard:
+                found = self._fetcher.starts(partitions, self._config.offset_reset, _LOOK_UP)
+        finally:
+            left = dict.fromkeys(partitions, _STORED)
+            for of in found.reset:
+                del left[of]
+            committed = left | dict(found.committed)
+            self.mailbox.put(
+                StartsFound(generation=generation, committed=committed, reset=found.reset)
+            )
 
     def _commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, heard: bool
-    ) -> dict[TopicPartition, ErrorCode]:
+    ) -> dict[TopicPartition, ErrorCode] | Later[dict[TopicPartition, ErrorCode]]:
+        """Where an epoch has just begun, that the next heartbeat's answer tells of: once more."""
         started = time.perf_counter()
         commit = Commit(offsets=dict(offsets))
         commit.drop_foreign(is_ours=self._owns)
         results = dict.fromkeys(commit.offsets, ErrorCode.request_timed_out) | commit.results
-        if commit.offsets and heard:
-            results |= self._fetcher.commit(commit.offsets)
-        self._observer.commit(timedelta(seconds=time.perf_counter() - started), results)
-        return results
+        answered = self._fetcher.commit(commit.offsets) if commit.offsets and heard else {}
+
+        def ended() -> dict[TopicPartition, ErrorCode]:
+            latency = timedelta(seconds=time.perf_counter() - started)
+            self._observer.commit(latency, results | answered)
+            return results | answered
+
+        stale = ErrorCode.illegal_generation in answered.values()
+        return Later(ended) if stale else ended()
 
     def _owns(self, partition: TopicPartition) -> bool:
         """Whether a commit of this partition is ours to make.

@@ -4,7 +4,7 @@ librdkafka's commit waits for a coordinator for 45 s, whatever its caller says, 
 inside librdkafka keeps all others out: the polls, the close. So the coordinator is asked something
 first, which has a time limit, and nothing is sent while it does not answer. A thread of our own
 asks again and again, and gives the lock back in between; a thread that has the lock itself (in a
-rebalance, in a callback inside librdkafka) asks for as long as the job may take.
+rebalance, in a callback inside librdkafka) does so, too, for as long as the job may take.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from kafka_coop.backend.futures import refused
 
@@ -30,6 +30,9 @@ coordinator that takes longer than the first, far away or overloaded, would neve
 
 _PAUSE = 2
 """The time that others have then, in the question's own."""
+
+_SOON = 0.05
+"""Seconds until the next attempt where the coordinator is there, or nobody else can use them."""
 
 _CLOSING = 5.0
 """Seconds for the last question, of a consumer that is being closed."""
@@ -53,11 +56,27 @@ class Lock(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Later(Generic[T]):
+    """What work returns that is worth another attempt, soon.
+
+    Attributes:
+        otherwise: Makes the result where there is no time for one.
+    """
+
+    otherwise: Callable[[], T]
+
+
+@dataclass(frozen=True, slots=True)
 class _Job:
     topic: str
     work: Callable[[bool], Any]
     ends: float
     future: Future[Any]
+
+    @property
+    def may_begin(self) -> bool:
+        """From here on it can't be cancelled."""
+        return self.future.running() or self.future.set_running_or_notify_cancel()
 
 
 class Jobs:
@@ -85,7 +104,9 @@ class Jobs:
         """Begins to do them."""
         self._worker.start()
 
-    def submit(self, topic: str, work: Callable[[bool], T], within: timedelta) -> Future[T]:
+    def submit(
+        self, topic: str, work: Callable[[bool], T | Later[T]], within: timedelta
+    ) -> Future[T]:
         """Has it done when its turn comes, at once where this thread has the lock.
 
         Args:
@@ -109,12 +130,18 @@ class Jobs:
             self.run()
 
     def run(self) -> None:
-        """Does them all; with the lock held."""
-        heard = True
+        """Does them all; with the lock held.
+
+        A Ctrl-C is heeded between two questions, and a slow coordinator needs a long one. So each
+        is as long as all before it.
+        """
+        look, heard = _LOOK, True
         while (job := self._first()) is not None:
             left = job.ends - time.monotonic()
-            self._attempt(job, max(left, _LOOK) if heard else left, last=True)
+            if not self._attempt(job, look if heard else min(look, left)):
+                self._pause(_SOON)  # librdkafka may say at once that nobody is there
             heard = self._heard
+            look = _LOOK if heard else 2 * look
 
     def close(self, topic: str | None) -> None:
         """Does them all, and asks for the last time; with the lock held.
@@ -144,9 +171,12 @@ class Jobs:
                 self._changed.wait_for(lambda: self._line or self._stopped)
                 if not self._line:
                     return
-            if not self._go_on():
-                with self._changed:
-                    self._changed.wait_for(lambda: self._stopped, _PAUSE * self._look)
+            if self._go_on():
+                continue
+            if self._heard:
+                self._pause(_SOON)
+            else:
+                self._pause(_PAUSE * self._look)
                 self._look = min(2 * self._look, _LONGEST_LOOK)
 
     def _go_on(self) -> bool:
@@ -160,11 +190,15 @@ class Jobs:
         self._look = _LOOK
         return True
 
+    def _pause(self, seconds: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped, seconds)
+
     def _first(self) -> _Job | None:
         with self._changed:
             return self._line.popleft() if self._line else None
 
-    def _attempt(self, job: _Job, within: float, *, last: bool = False) -> bool:
+    def _attempt(self, job: _Job, within: float) -> bool:
         """Does it, or puts it back, where nobody was heard and there is time for another attempt.
 
         Returns:
@@ -175,10 +209,16 @@ class Jobs:
             return True  # its caller has gone
         try:
             self._heard = self._is_heard(job.topic, within)
-            if self._heard or last or self._stopped or time.monotonic() >= job.ends:
-                if future.set_running_or_notify_cancel():  # from here on it can't be cancelled
-                    future.set_result(job.work(self._heard))
-                return True
+            if self._heard or self._is_last(job):
+                if not job.may_begin:
+                    return True
+                result = job.work(self._heard)
+                if not isinstance(result, Later):
+                    future.set_result(result)
+                    return True
+                if self._is_last(job):
+                    future.set_result(result.otherwise())
+                    return True
         except BaseException as error:  # noqa: BLE001  # raised where the result is awaited
             if not future.cancelled():
                 future.set_exception(error)
@@ -186,6 +226,9 @@ class Jobs:
         with self._changed:
             self._line.appendleft(job)
         return False
+
+    def _is_last(self, job: _Job) -> bool:
+        return self._stopped or self._known is not None or time.monotonic() >= job.ends
 
     def _is_heard(self, topic: str, within: float) -> bool:
         """Asks; not where there is no time for it, or the answer is known."""

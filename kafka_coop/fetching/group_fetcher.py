@@ -12,15 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from datetime import timedelta
 from functools import partial
 from typing import Any, TypeAlias
 
 import confluent_kafka
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_STORED, KafkaError, KafkaException, Message
 
+from kafka_coop.config import OffsetReset
 from kafka_coop.fetching.aside import Aside
 from kafka_coop.fetching.callbacks import CallbackGuard
 from kafka_coop.fetching.group_metadata import decode_group_metadata
+from kafka_coop.fetching.group_starts import GroupStarts, look_up
 from kafka_coop.fetching.ledger import DeliveryLedger
 from kafka_coop.fetching.messages import error_message
 from kafka_coop.fetching.native import (
@@ -256,13 +259,19 @@ class GroupFetcher(Queries):
             for p in answered
         }
 
+    def starts(self, partitions: Partitions, reset: OffsetReset, within: timedelta) -> GroupStarts:
+        """Where to start these: see `kafka_coop.fetching.group_starts`. Also inside a rebalance."""
+        if self._closed:
+            return GroupStarts()  # nothing begins any more
+        return look_up(self._consumer, partitions, reset, within)
+
     # --- partitions -------------------------------------------------------------------------
 
     def expect(self, topics: Iterable[str], timeout: float) -> None:
         """librdkafka, which is the member, asks for what it subscribes to by itself."""
 
     def add(self, starts: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """See `Fetching.add`. ``OFFSET_STORED``: where the group has committed.
+        """See `Fetching.add`. ``OFFSET_STORED``: librdkafka is to find out.
 
         Nothing begins once it has left, which comes before the last look at what is still to do.
         """
@@ -420,11 +429,12 @@ class GroupFetcher(Queries):
     # --- positions --------------------------------------------------------------------------
 
     def positions(self, partitions: Partitions) -> dict[TopicPartition, OffsetAndMetadata]:
-        """See `Fetching.positions`. Unknown before a partition's first record."""
+        """See `Fetching.positions`. Of a partition whose start librdkafka finds, after a record."""
         self._catch_up()
         wanted = partitions & self._fetched
-        sought = {of: at for of, at in self._sought.items() if of in wanted and at.offset >= 0}
-        return sought | known_positions(self._consumer.position(native_partitions(wanted)))
+        starts = {of: self._sought.get(of, self._starts[of]) for of in wanted}
+        known = {of: at for of, at in starts.items() if at.offset >= 0}
+        return known | known_positions(self._consumer.position(native_partitions(wanted)))
 
     def seek(self, of: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
         """See `Fetching.seek`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -10,15 +11,20 @@ from datetime import timedelta
 from typing import Any, cast
 
 import pytest
+from confluent_kafka import OFFSET_STORED
 
 from kafka_coop.backend.broker_assigned import BrokerAssignedBackend
 from kafka_coop.backend.futures import result_within
 from kafka_coop.backend.interface import Observer
+from kafka_coop.backend.mailbox import StartsFound
 from kafka_coop.config import parse
 from kafka_coop.errors import RequestTimedOutError
 from kafka_coop.fetching.group_fetcher import GroupFetcher, Told
+from kafka_coop.fetching.group_starts import GroupStarts
+from kafka_coop.membership.effects import Step
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import OffsetAndMetadata
+from kafka_coop.testing.cluster import wait_until
 from kafka_coop.turns import TurnLock
 from kafka_coop.types import (
     NO_GENERATION,
@@ -42,6 +48,10 @@ class Librdkafka:
         asked: For how long it was asked for, each time.
         takes: Seconds that it takes to answer.
         missed: It was asked for, and was not there.
+        absent: How often it is not, before it is.
+        stale: How often it takes no commit, for the member's epoch is not the newest.
+        found: Where partitions start, as it tells.
+        interrupts: Asking for that: a Ctrl-C does.
         left: The consumer leaves the group, or has left: no question is answered any more.
         while_leaving: What the user does in on_revoke then.
         committed_: The offsets, in order.
@@ -55,6 +65,10 @@ class Librdkafka:
         self.asked: list[float] = []
         self.takes = 0.0
         self.missed = threading.Event()
+        self.absent = 0
+        self.stale = 0
+        self.found = GroupStarts()
+        self.interrupts = False
         self.left = False
         self.while_leaving: Callable[[], object] = lambda: None
         self.committed_: list[int] = []
@@ -73,6 +87,9 @@ class Librdkafka:
         self.asked.append(within)
         if not self.coordinator.is_set():
             self.missed.set()
+        if self.absent:
+            self.absent -= 1
+            return False
         return self.coordinator.is_set() and within >= self.takes and not self.left
 
     def leave(self, _owns: Callable[[], bool]) -> None:
@@ -81,8 +98,29 @@ class Librdkafka:
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[Any, ErrorCode]:
         self.coordinator.wait(PATIENCE.total_seconds())
+        if self.stale:
+            self.stale -= 1
+            return dict.fromkeys(offsets, ErrorCode.illegal_generation)
         self.committed_ += [at.offset for at in offsets.values()]
         return dict.fromkeys(offsets, ErrorCode.none)
+
+    def starts(self, partitions: Partitions, *_: object) -> GroupStarts:
+        assert partitions
+        if self.interrupts:
+            raise KeyboardInterrupt
+        return self.found
+
+
+class Watching(Observer):
+    """Attributes:
+    commits: The results of each.
+    """
+
+    def __init__(self) -> None:
+        self.commits: list[Mapping[TopicPartition, ErrorCode]] = []
+
+    def commit(self, _: timedelta, results: Mapping[TopicPartition, ErrorCode]) -> None:
+        self.commits.append(results)
 
 
 class Group:
@@ -91,6 +129,7 @@ class Group:
     Attributes:
         attended: How often the mailbox was seen to.
         attending: What the user does then.
+        seen: What was told of its work.
     """
 
     def __init__(self) -> None:
@@ -98,13 +137,14 @@ class Group:
         self.lock = TurnLock()
         self.attended = 0
         self.attending: Callable[[], object] = lambda: None
+        self.seen = Watching()
         self.backend = BrokerAssignedBackend(
             parse(
                 {"bootstrap.servers": "127.0.0.1:9", "group.id": "g", "group.protocol": "consumer"}
             ),
             cast(GroupFetcher, self.librdkafka),
             lock=self.lock,
-            observer=Observer(),
+            observer=self.seen,
             logger=logging.getLogger("kafka_coop"),
         )
         self.backend.start(self._attend)
@@ -196,16 +236,17 @@ def test_a_coordinator_that_takes_long_is_given_the_time(group: Group) -> None:
 def test_closing_waits_for_no_commit_that_nobody_takes(group: Group) -> None:
     native = group.librdkafka
     native.coordinator.clear()
-    waiting = [group.backend.commit({THERE: OffsetAndMetadata(offset=1)}, PATIENCE)]
+    within = timedelta(seconds=1)
+    waiting = [group.backend.commit({THERE: OffsetAndMetadata(offset=1)}, within)]
     assert native.missed.wait(PATIENCE.total_seconds())
-    native.asked.clear()
     with group.lock:
         waiting += [group.backend.commit({THERE: OffsetAndMetadata(offset=2)}, timedelta(0))]
+        native.asked.clear()
         group.backend.begin_close()
     assert [commit.result(0) for commit in waiting] == [TIMED_OUT] * 2
     assert native.left
     assert native.committed_ == []
-    assert sum(native.asked) < 45
+    assert sum(native.asked) < 1, "it has had its time"
 
 
 def test_what_is_revoked_by_closing_is_committed(group: Group) -> None:
@@ -237,17 +278,108 @@ def test_what_is_another_members_is_not_committed(group: Group) -> None:
 
 
 def test_who_commits_inside_a_rebalance_waits_as_long_as_was_said(group: Group) -> None:
-    """Others can't go on meanwhile: neither can the rebalance."""
+    """Others can't go on meanwhile: neither can the rebalance. A Ctrl-C comes in between."""
     group.librdkafka.coordinator.clear()
     with group.lock:
-        assert group.commit(1, within=timedelta(seconds=7)) == TIMED_OUT
-    (asked,) = group.librdkafka.asked
-    assert 0 < asked <= 7
+        assert group.commit(1, within=timedelta(seconds=1)) == TIMED_OUT
+    assert len(group.librdkafka.asked) > 2
+    assert max(group.librdkafka.asked) < 1, "what is left of it"
+
+
+def test_and_asks_again_where_librdkafka_gives_up_before(group: Group) -> None:
+    group.librdkafka.absent = 3
+    with group.lock:
+        assert group.commit(1) == {THERE: ErrorCode.none}
+    assert len(group.librdkafka.asked) == 4
 
 
 def test_so_does_a_query(group: Group) -> None:
     group.librdkafka.coordinator.clear()
     with group.lock:
-        query = group.backend.committed(ALL, timedelta(seconds=7))
+        query = group.backend.committed(ALL, timedelta(seconds=1))
     with pytest.raises(RequestTimedOutError, match="no coordinator answered"):
         query.result(0)
+
+
+# --- an epoch that has just begun ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["outside", "inside librdkafka"])
+def test_a_commit_that_meets_a_new_epoch_is_made_again(group: Group, *, inside: bool) -> None:
+    """The next heartbeat's answer tells librdkafka of it. The partition has stayed."""
+    native = group.librdkafka
+    with group.lock:
+        native.assigned(ALL)
+    native.stale = 3
+    with group.lock if inside else contextlib.nullcontext():
+        assert group.commit(1) == {THERE: ErrorCode.none}
+    assert native.committed_ == [1]
+    assert group.seen.commits == [{THERE: ErrorCode.none}]
+
+
+def test_not_for_ever(group: Group) -> None:
+    group.librdkafka.stale = 1_000_000
+    refused = {THERE: ErrorCode.illegal_generation}
+    offsets = {THERE: OffsetAndMetadata(offset=1)}
+    commit = group.backend.commit(offsets, timedelta(seconds=0.5))
+    assert commit.result(PATIENCE.total_seconds()) == refused
+    assert group.seen.commits == [refused]
+
+
+def test_nor_where_its_partition_is_lost_meanwhile(group: Group) -> None:
+    native = group.librdkafka
+    with group.lock:
+        native.assigned(ALL)
+    native.stale = stale = 1_000_000
+    commit = group.backend.commit({THERE: OffsetAndMetadata(offset=1)}, PATIENCE)
+    wait_until(lambda: native.stale < stale, "it is not tried")
+    with group.lock:
+        native.lost(ALL)
+        assert commit.result(0) == {THERE: ErrorCode.illegal_generation}
+
+
+# --- where to start ------------------------------------------------------------------------------
+
+HERE = [TopicPartition("t", p) for p in range(3)]
+
+
+def test_where_to_start_is_known_before_the_user_is_told(group: Group) -> None:
+    at, end = OffsetAndMetadata(offset=7, leader_epoch=2), OffsetAndMetadata(offset=9)
+    group.librdkafka.found = GroupStarts(committed={HERE[0]: at}, reset={HERE[1]: end})
+    with group.lock:
+        group.librdkafka.assigned(Partitions.of(HERE))
+    starts, step = group.backend.mailbox.items
+    assert isinstance(step, Step)
+    left_to_librdkafka = OffsetAndMetadata(offset=OFFSET_STORED)
+    assert starts == StartsFound(
+        generation=Generation(1),
+        committed={HERE[0]: at, HERE[2]: left_to_librdkafka},
+        reset={HERE[1]: end},
+    )
+
+
+def test_a_ctrl_c_while_it_is_asked_for_leaves_it_to_librdkafka(group: Group) -> None:
+    group.librdkafka.interrupts = True
+    with group.lock, pytest.raises(KeyboardInterrupt):
+        group.librdkafka.assigned(ALL)
+    assert group.attended == 1
+    starts, step = group.backend.mailbox.items
+    assert isinstance(step, Step)
+    assert isinstance(starts, StartsFound)
+    assert {at.offset for at in starts.committed.values()} == {OFFSET_STORED}
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_so_it_is_of_what_is_assigned_by_hand(
+    group: Group, monkeypatch: pytest.MonkeyPatch, *, there: bool
+) -> None:
+    monkeypatch.setattr("kafka_coop.backend.broker_assigned._LOOK_UP", timedelta(seconds=0.1))
+    group.librdkafka.found = GroupStarts(committed={THERE: OffsetAndMetadata(offset=7)})
+    group.librdkafka.absent = 0 if there else 100
+    group.backend.find_starts(ALL, Generation(-1), lambda some: some)
+    mailbox = group.backend.mailbox
+    wait_until(lambda: bool(mailbox.items), "nothing is found")
+    (starts,) = mailbox.items
+    assert isinstance(starts, StartsFound)
+    assert starts.generation == -1
+    assert starts.committed[THERE].offset == (7 if there else OFFSET_STORED)

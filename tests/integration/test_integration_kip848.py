@@ -134,6 +134,45 @@ def test_a_callbacks_exception_comes_out_of_poll(kafka: KafkaCluster) -> None:
     assert [str(e) for e in member.raised] == ["assigned"]
 
 
+@pytest.mark.verdict
+@on_the_newest_too
+def test_what_came_before_a_partitions_first_record_was_taken_is_the_next_owners(
+    kafka: KafkaCluster,
+) -> None:
+    """With ``latest`` and nothing committed: its start is known, and committed as it goes."""
+    topic, group = unique("t"), unique("g")
+    kafka.create_topic(topic, partitions=2)
+    publish(kafka, topic, 3, 0, 1)
+    first = NextGeneration(kafka, group, auto_offset_reset="latest")
+    known: list[int] = []
+    with members(first):
+        first.hooks["assigned"] = lambda consumer, ps: consumer.pause(ps)
+        first.subscribe(topic)
+        shared(topic, 2, first)
+        until(lambda: len(first.consumer.position(first.consumer.assignment())) == 2, first)
+        known += [p.offset for p in first.consumer.position(first.consumer.assignment())]
+        publish(kafka, topic, 2, 0, 1)
+    assert known == [3, 3]
+    second = NextGeneration(kafka, group, topic, auto_offset_reset="latest")
+    with members(second):
+        until(lambda: len(second.records) == 4, second)
+    assert sorted(second.records) == [(topic, p, o) for p in range(2) for o in (3, 4)]
+
+
+def test_a_seek_right_behind_on_assign_goes(kafka: KafkaCluster) -> None:
+    """librdkafka refuses one while it looks up where to start."""
+    topic = unique("t")
+    kafka.create_topic(topic)
+    publish(kafka, topic, 3, 0)
+    member = NextGeneration(kafka, unique("g"), topic)
+    with members(member):
+        until(lambda: bool(member.owned), member)
+        member.records.clear()
+        member.consumer.seek(TopicPartition(topic, 0, 1))
+        until(lambda: len(member.records) >= 2, member)
+    assert member.records[:2] == [(topic, 0, 1), (topic, 0, 2)]
+
+
 def test_on_assign_says_where_to_start_and_pausing_holds(kafka: KafkaCluster) -> None:
     topic = unique("t")
     kafka.create_topic(topic)

@@ -1,0 +1,128 @@
+"""KIP-848: where to start is an absolute offset, or left to librdkafka."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import TypeAlias, cast
+
+import confluent_kafka
+import pytest
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
+
+from kafka_coop.config import OffsetReset
+from kafka_coop.fetching.group_starts import GroupStarts, look_up
+from kafka_coop.protocol.messages import OFFSET_EARLIEST, OFFSET_LATEST, OffsetAndMetadata
+from kafka_coop.types import Partitions, TopicPartition
+
+NATIVE: TypeAlias = list[confluent_kafka.TopicPartition]
+
+COMMITTED, NEW = TopicPartition("t", 0), TopicPartition("t", 1)
+FORBIDDEN, LEADERLESS, BROKEN = (TopicPartition("t", p) for p in range(2, 5))
+ALL = Partitions.of([COMMITTED, NEW, FORBIDDEN, LEADERLESS, BROKEN])
+AT = {COMMITTED: OffsetAndMetadata(offset=7, leader_epoch=3)}
+
+
+class Consumer:
+    """A group that has committed one partition; of one nobody tells, two have leaders that fail.
+
+    Attributes:
+        takes: Seconds for the coordinator's answer.
+        silent: What is not answered at all.
+        asked: The time limits of the questions.
+    """
+
+    def __init__(self) -> None:
+        self.takes = 0.0
+        self.silent: str | None = None
+        self.asked: list[float] = []
+
+    def committed(self, partitions: NATIVE, timeout: float) -> list[SimpleNamespace]:
+        self._ask("committed", timeout)
+        time.sleep(self.takes)
+        return [
+            _told(
+                at,
+                7 if _of(at) == COMMITTED else OFFSET_INVALID,
+                KafkaError.TOPIC_AUTHORIZATION_FAILED if _of(at) == FORBIDDEN else None,
+                epoch=3,
+            )
+            for at in partitions
+        ]
+
+    def offsets_for_times(self, partitions: NATIVE, timeout: float) -> list[SimpleNamespace]:
+        """What breaks hands the question back, without an error."""
+        self._ask("offsets_for_times", timeout)
+        logs = {OFFSET_EARLIEST: 2, OFFSET_LATEST: 40}
+        return [
+            _told(
+                at,
+                logs[at.offset] if _of(at) == NEW else at.offset,
+                KafkaError.LEADER_NOT_AVAILABLE if _of(at) == LEADERLESS else None,
+            )
+            for at in partitions
+        ]
+
+    def _ask(self, what: str, timeout: float) -> None:
+        self.asked.append(timeout)
+        if self.silent == what:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+
+def _of(at: confluent_kafka.TopicPartition) -> TopicPartition:
+    return TopicPartition(at.topic, at.partition)
+
+
+def _told(
+    of: confluent_kafka.TopicPartition, offset: int, error: int | None, epoch: int | None = None
+) -> SimpleNamespace:
+    """confluent's own has an error that nobody can set."""
+    return SimpleNamespace(
+        topic=of.topic,
+        partition=of.partition,
+        offset=offset,
+        leader_epoch=epoch,
+        error=None if error is None else KafkaError(error),
+    )
+
+
+def asked(consumer: Consumer, reset: OffsetReset, within: float = 30) -> GroupStarts:
+    native = cast(confluent_kafka.Consumer, consumer)
+    return look_up(native, ALL, reset, timedelta(seconds=within))
+
+
+@pytest.mark.parametrize(("reset", "at"), [(OffsetReset.EARLIEST, 2), (OffsetReset.LATEST, 40)])
+def test_what_is_not_told_well_is_left_out(reset: OffsetReset, at: int) -> None:
+    found = asked(Consumer(), reset)
+    assert found == GroupStarts(committed=AT, reset={NEW: OffsetAndMetadata(offset=at)})
+
+
+def test_where_the_reset_is_an_error_librdkafka_tells_it() -> None:
+    consumer = Consumer()
+    assert asked(consumer, OffsetReset.ERROR) == GroupStarts(committed=AT)
+    assert len(consumer.asked) == 1
+
+
+def test_who_is_not_told_what_is_committed_does_not_reset() -> None:
+    consumer = Consumer()
+    consumer.silent = "committed"
+    assert asked(consumer, OffsetReset.LATEST) == GroupStarts()
+    assert len(consumer.asked) == 1
+
+
+def test_what_is_committed_counts_although_the_leaders_are_silent() -> None:
+    consumer = Consumer()
+    consumer.silent = "offsets_for_times"
+    assert asked(consumer, OffsetReset.LATEST) == GroupStarts(committed=AT)
+
+
+def test_both_questions_share_the_time() -> None:
+    consumer = Consumer()
+    asked(consumer, OffsetReset.LATEST)
+    first, second = consumer.asked
+    assert 0 < second < first == 30
+    consumer.takes = 0.02
+    consumer.asked.clear()
+    asked(consumer, OffsetReset.LATEST, within=0.01)
+    assert len(consumer.asked) == 1
