@@ -30,7 +30,6 @@ from kafka_coop.backend.mailbox import Mailbox, StartsFound
 from kafka_coop.config import ConsumerConfig
 from kafka_coop.errors import RequestFailedError, RequestTimedOutError, VersionNotSupportedError
 from kafka_coop.fetching.group_fetcher import GroupFetcher
-from kafka_coop.fetching.group_starts import GroupStarts
 from kafka_coop.membership.effects import RaiseError, Step
 from kafka_coop.membership.events import StepDone
 from kafka_coop.membership.failures import failure_of_exception
@@ -287,18 +286,16 @@ class BrokerAssignedBackend:
     def _find_starts(
         self, partitions: Partitions, generation: Generation, *, heard: bool = True
     ) -> None:
-        found = GroupStarts()
+        """Whatever strikes in here (Ctrl-C), the mailbox gets a start for each."""
+        unknown = dict.fromkeys(partitions, _STORED)
+        starts = StartsFound(generation=generation, committed=unknown)
         try:
             if heard:
                 found = self._fetcher.starts(partitions, self._config.offset_reset, _LOOK_UP)
+                left = {of: at for of, at in unknown.items() if of not in found.reset}
+                starts = replace(starts, committed=left | dict(found.committed), reset=found.reset)
         finally:
-            left = dict.fromkeys(partitions, _STORED)
-            for of in found.reset:
-                del left[of]
-            committed = left | dict(found.committed)
-            self.mailbox.put(
-                StartsFound(generation=generation, committed=committed, reset=found.reset)
-            )
+            self.mailbox.put(starts)
 
     def _commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, heard: bool

@@ -23,7 +23,7 @@ from kafka_coop.config import OffsetReset
 from kafka_coop.fetching.aside import Aside
 from kafka_coop.fetching.callbacks import CallbackGuard
 from kafka_coop.fetching.group_metadata import decode_group_metadata
-from kafka_coop.fetching.group_starts import GroupStarts, look_up
+from kafka_coop.fetching.group_starts import UNHEARD, GroupStarts, look_up
 from kafka_coop.fetching.ledger import DeliveryLedger
 from kafka_coop.fetching.messages import error_message
 from kafka_coop.fetching.native import (
@@ -53,7 +53,6 @@ wants nothing. It asks nobody for that, and takes some milliseconds."""
 _FROM_THE_BEGINNING = ("earliest", "smallest", "beginning")
 
 _FATAL: int = KafkaError._FATAL  # noqa: SLF001  # the name of confluent's public constant
-_TIMED_OUT: int = KafkaError._TIMED_OUT  # noqa: SLF001  # the same
 
 _NONES = 0x7FFF_FFFF
 """The number of a partition that no topic has."""
@@ -222,7 +221,7 @@ class GroupFetcher(Queries):
         try:
             self._consumer.committed([nowhere], within)
         except KafkaException as failure:
-            return bool(failure.args[0].code() != _TIMED_OUT)
+            return failure.args[0].code() not in UNHEARD
         return True
 
     def commit(

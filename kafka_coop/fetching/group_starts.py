@@ -9,15 +9,16 @@ What is learned here is an absolute offset. What can't be learned in time is lef
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 
 import confluent_kafka
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from kafka_coop.config import OffsetReset
-from kafka_coop.fetching.native import known_positions, native_partitions
+from kafka_coop.fetching.native import known_positions, native_partitions, plain_partitions
 from kafka_coop.protocol.messages import OFFSET_EARLIEST, OFFSET_LATEST, OffsetAndMetadata
 from kafka_coop.types import Partitions, TopicPartition
 
@@ -25,6 +26,19 @@ _RESETS: Mapping[OffsetReset, int] = {
     OffsetReset.EARLIEST: OFFSET_EARLIEST,
     OffsetReset.LATEST: OFFSET_LATEST,
 }
+
+UNHEARD: frozenset[int] = frozenset(
+    {
+        KafkaError._TIMED_OUT,  # noqa: SLF001  # the names of confluent's public constants
+        KafkaError._TIMED_OUT_QUEUE,  # noqa: SLF001
+        KafkaError._TRANSPORT,  # noqa: SLF001
+        KafkaError._WAIT_COORD,  # noqa: SLF001
+    }
+)
+"""librdkafka's words for a broker that has said nothing."""
+
+_SOON = 0.02
+"""Seconds until it is asked again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +62,8 @@ def look_up(
 ) -> GroupStarts:
     """Asks the coordinator, and the leaders of what it has no offset of.
 
-    Two round trips at most, as librdkafka's own search. May be called inside its callbacks.
+    Two round trips where all goes well, as librdkafka's own search. May be called inside its
+    callbacks.
 
     Args:
         consumer: Whose group it is.
@@ -61,27 +76,68 @@ def look_up(
         Without what was not told in time, or with an error.
     """
     deadline = time.monotonic() + within.total_seconds()
-    try:
-        told = consumer.committed(native_partitions(partitions), within.total_seconds())
-    except KafkaException:
-        return GroupStarts()
-    sound = [at for at in told if at.error is None]
+    sound = _committed(consumer, partitions, deadline)
     committed = known_positions(sound)
-    without = Partitions.of(TopicPartition(at.topic, at.partition) for at in sound)
-    without -= Partitions.of(committed)
-    left = deadline - time.monotonic()
-    if not without or left <= 0 or reset not in _RESETS:
+    without = plain_partitions(sound) - Partitions.of(committed)
+    if not without or reset not in _RESETS:
         return GroupStarts(committed)
-    return GroupStarts(committed, _listed(consumer, without, _RESETS[reset], left))
+    return GroupStarts(committed, _listed(consumer, without, _RESETS[reset], deadline))
+
+
+def _committed(
+    consumer: confluent_kafka.Consumer, partitions: Partitions, deadline: float
+) -> list[confluent_kafka.TopicPartition]:
+    """What the coordinator says of them, less what it refuses to.
+
+    One on which a transaction has still to decide keeps it from any answer. So where there is none
+    in half the time, each is asked for alone; and what is left of them again, should a broker that
+    stood still have come back meanwhile.
+    """
+
+    def asked(some: Partitions, until: float) -> list[confluent_kafka.TopicPartition] | None:
+        return _asked(partial(consumer.committed, native_partitions(some)), until) if some else []
+
+    together = asked(partitions, _half_way_to(deadline))
+    if together is not None:
+        return together
+    told = []
+    until = _half_way_to(deadline)
+    for at, of in enumerate(partitions):
+        now = time.monotonic()
+        share = (until - now) / (len(partitions) - at)
+        told += asked(Partitions.of([of]), now + share) or []
+    rest = partitions - plain_partitions(told)
+    return told + (asked(rest, _half_way_to(deadline)) or [])
+
+
+def _half_way_to(deadline: float) -> float:
+    return (time.monotonic() + deadline) / 2
 
 
 def _listed(
-    consumer: confluent_kafka.Consumer, partitions: Partitions, at: int, within: float
+    consumer: confluent_kafka.Consumer, partitions: Partitions, at: int, deadline: float
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """The log's beginnings or ends; what fails keeps the number that was asked for."""
-    asked = [confluent_kafka.TopicPartition(of.topic, of.partition, at) for of in partitions]
-    try:
-        told = consumer.offsets_for_times(asked, within)
-    except KafkaException:
-        return {}
-    return known_positions(of for of in told if of.error is None)
+
+    def asking(left: float) -> list[confluent_kafka.TopicPartition]:
+        asked = [confluent_kafka.TopicPartition(of.topic, of.partition, at) for of in partitions]
+        return consumer.offsets_for_times(asked, left)
+
+    return known_positions(_asked(asking, deadline) or ())
+
+
+def _asked(
+    question: Callable[[float], list[confluent_kafka.TopicPartition]], deadline: float
+) -> list[confluent_kafka.TopicPartition] | None:
+    """The answer, less what is an error; None: there was none in time.
+
+    librdkafka gives up before, where it drops a connection on which something else took too long.
+    """
+    while (left := deadline - time.monotonic()) > 0:
+        try:
+            return [at for at in question(left) if at.error is None]
+        except KafkaException as failure:
+            if failure.args[0].code() not in UNHEARD:
+                return []
+        time.sleep(min(_SOON, max(0.0, deadline - time.monotonic())))
+    return None

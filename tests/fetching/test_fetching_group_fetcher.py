@@ -315,7 +315,12 @@ def test_what_ends_the_membership_is_fatal_and_says_what_to_do(
 
 @pytest.mark.parametrize(
     ("failure", "heard"),
-    [(None, True), (KafkaError._TIMED_OUT, False), (KafkaError.GROUP_AUTHORIZATION_FAILED, True)],
+    [
+        (None, True),
+        (KafkaError._TIMED_OUT, False),
+        (KafkaError._TIMED_OUT_QUEUE, False),
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, True),
+    ],
 )
 def test_a_coordinator_that_refuses_is_heard_and_one_that_says_nothing_is_not(
     bench: Bench, failure: int | None, heard: bool

@@ -14,7 +14,7 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 from kafka_coop.config import OffsetReset
 from kafka_coop.fetching.group_starts import GroupStarts, look_up
 from kafka_coop.protocol.messages import OFFSET_EARLIEST, OFFSET_LATEST, OffsetAndMetadata
-from kafka_coop.types import Partitions, TopicPartition
+from kafka_coop.types import NO_PARTITIONS, Partitions, TopicPartition
 
 NATIVE: TypeAlias = list[confluent_kafka.TopicPartition]
 
@@ -30,17 +30,30 @@ class Consumer:
     Attributes:
         takes: Seconds for the coordinator's answer.
         silent: What is not answered at all.
+        early: How often librdkafka gives up at once, before its time.
+        away: How many questions are not answered.
+        undecided: Partitions of which a transaction has still to decide.
+        refuses: The coordinator does.
         asked: The time limits of the questions.
     """
 
     def __init__(self) -> None:
         self.takes = 0.0
         self.silent: str | None = None
+        self.early = 0
+        self.away = 0
+        self.undecided: set[TopicPartition] = set()
+        self.refuses = False
         self.asked: list[float] = []
 
     def committed(self, partitions: NATIVE, timeout: float) -> list[SimpleNamespace]:
         self._ask("committed", timeout)
         time.sleep(self.takes)
+        if self.refuses:
+            raise KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
+        if self.undecided & {_of(at) for at in partitions}:
+            time.sleep(timeout)
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         return [
             _told(
                 at,
@@ -66,7 +79,12 @@ class Consumer:
 
     def _ask(self, what: str, timeout: float) -> None:
         self.asked.append(timeout)
-        if self.silent == what:
+        if self.early:
+            self.early -= 1
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT_QUEUE))
+        if self.silent == what or self.away:
+            self.away = max(0, self.away - 1)
+            time.sleep(timeout)
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
 
@@ -107,21 +125,50 @@ def test_where_the_reset_is_an_error_librdkafka_tells_it() -> None:
 def test_who_is_not_told_what_is_committed_does_not_reset() -> None:
     consumer = Consumer()
     consumer.silent = "committed"
+    assert asked(consumer, OffsetReset.LATEST, within=0.2) == GroupStarts()
+    consumer.refuses, consumer.silent = True, None
+    consumer.asked.clear()
     assert asked(consumer, OffsetReset.LATEST) == GroupStarts()
-    assert len(consumer.asked) == 1
+    assert len(consumer.asked) == 1, "and would do so again"
 
 
 def test_what_is_committed_counts_although_the_leaders_are_silent() -> None:
     consumer = Consumer()
     consumer.silent = "offsets_for_times"
-    assert asked(consumer, OffsetReset.LATEST) == GroupStarts(committed=AT)
+    assert asked(consumer, OffsetReset.LATEST, within=0.2) == GroupStarts(committed=AT)
+
+
+def test_a_transaction_on_one_partition_keeps_no_other_from_its_start() -> None:
+    consumer = Consumer()
+    consumer.undecided = {LEADERLESS}
+    found = asked(consumer, OffsetReset.LATEST, within=2)
+    assert found == GroupStarts(committed=AT, reset={NEW: OffsetAndMetadata(offset=40)})
+
+
+def test_a_coordinator_that_was_away_is_asked_once_more() -> None:
+    """It comes back when each partition was asked for alone, in vain."""
+    consumer = Consumer()
+    consumer.away = 1 + len(ALL)
+    assert asked(consumer, OffsetReset.ERROR, within=2).committed == AT
+
+
+def test_of_nothing_nobody_is_asked() -> None:
+    consumer = Consumer()
+    native = cast(confluent_kafka.Consumer, consumer)
+    assert look_up(native, NO_PARTITIONS, OffsetReset.LATEST, timedelta(30)) == GroupStarts()
+    assert not consumer.asked
+
+
+def test_librdkafka_that_gives_up_early_is_asked_again() -> None:
+    consumer = Consumer()
+    consumer.early = 20
+    assert asked(consumer, OffsetReset.LATEST).committed == AT
 
 
 def test_both_questions_share_the_time() -> None:
     consumer = Consumer()
     asked(consumer, OffsetReset.LATEST)
-    first, second = consumer.asked
-    assert 0 < second < first == 30
+    assert max(consumer.asked) < 30
     consumer.takes = 0.02
     consumer.asked.clear()
     asked(consumer, OffsetReset.LATEST, within=0.01)
