@@ -73,9 +73,8 @@ class _Job:
     ends: float
     future: Future[Any]
 
-    @property
-    def may_begin(self) -> bool:
-        """From here on it can't be cancelled."""
+    def begin(self) -> bool:
+        """Whether it was not cancelled. From here on it can't be."""
         return self.future.running() or self.future.set_running_or_notify_cancel()
 
 
@@ -210,7 +209,7 @@ class Jobs:
         try:
             self._heard = self._is_heard(job.topic, within)
             if self._heard or self._is_last(job):
-                if not job.may_begin:
+                if not job.begin():
                     return True
                 result = job.work(self._heard)
                 if not isinstance(result, Later):
