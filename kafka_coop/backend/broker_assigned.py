@@ -291,7 +291,7 @@ class BrokerAssignedBackend:
         starts = StartsFound(generation=generation, committed=unknown)
         try:
             if heard:
-                found = self._fetcher.starts(partitions, self._config.offset_reset, _LOOK_UP)
+                found = self._fetcher.starts(partitions, _LOOK_UP)
                 left = {of: at for of, at in unknown.items() if of not in found.reset}
                 starts = replace(starts, committed=left | dict(found.committed), reset=found.reset)
         finally:

@@ -208,16 +208,8 @@ class Jobs:
             return True  # its caller has gone
         try:
             self._heard = self._is_heard(job.topic, within)
-            if self._heard or self._is_last(job):
-                if not job.begin():
-                    return True
-                result = job.work(self._heard)
-                if not isinstance(result, Later):
-                    future.set_result(result)
-                    return True
-                if self._is_last(job):
-                    future.set_result(result.otherwise())
-                    return True
+            if (self._heard or self._is_last(job)) and self._try(job):
+                return True
         except BaseException as error:  # noqa: BLE001  # raised where the result is awaited
             if not future.cancelled():
                 future.set_exception(error)
@@ -225,6 +217,18 @@ class Jobs:
         with self._changed:
             self._line.appendleft(job)
         return False
+
+    def _try(self, job: _Job) -> bool:
+        """Returns: Whether that was the last time."""
+        if not job.begin():
+            return True
+        result = job.work(self._heard)
+        if isinstance(result, Later):
+            if not self._is_last(job):
+                return False
+            result = result.otherwise()
+        job.future.set_result(result)
+        return True
 
     def _is_last(self, job: _Job) -> bool:
         return self._stopped or self._known is not None or time.monotonic() >= job.ends

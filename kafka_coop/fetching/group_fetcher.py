@@ -50,8 +50,6 @@ _LOOK = 0.01
 """How often to look, for so many seconds, whether librdkafka has taken away what is owned, once it
 wants nothing. It asks nobody for that, and takes some milliseconds."""
 
-_FROM_THE_BEGINNING = ("earliest", "smallest", "beginning")
-
 _FATAL: int = KafkaError._FATAL  # noqa: SLF001  # the name of confluent's public constant
 
 _NONES = 0x7FFF_FFFF
@@ -87,11 +85,18 @@ _STALE_MEMBER_EPOCH = 113
 class GroupFetcher(Queries):
     """Implements `kafka_coop.fetching.interface.Fetching`, and the membership beside it.
 
+    Args:
+        config: librdkafka's, with the group's keys.
+        reset: What ``auto.offset.reset`` says there.
+        logger: confluent-kafka's ``logger=``.
+
     Raises:
         KafkaException: The configuration is not valid for librdkafka.
     """
 
-    def __init__(self, config: Mapping[str, Any], *, logger: Any | None = None) -> None:
+    def __init__(
+        self, config: Mapping[str, Any], *, reset: OffsetReset, logger: Any | None = None
+    ) -> None:
         options = {} if logger is None else {"logger": logger}
         self.over = False
         self._guard = CallbackGuard()
@@ -106,7 +111,7 @@ class GroupFetcher(Queries):
         self._torn = False
         self._paused = NO_PARTITIONS
         self._closed = False
-        self._from_the_beginning = config.get("auto.offset.reset") in _FROM_THE_BEGINNING
+        self._reset = reset
         self._ledger = DeliveryLedger()
         self._last_taken: Sequence[Message] = ()
         self._swallowed = False
@@ -258,11 +263,11 @@ class GroupFetcher(Queries):
             for p in answered
         }
 
-    def starts(self, partitions: Partitions, reset: OffsetReset, within: timedelta) -> GroupStarts:
+    def starts(self, partitions: Partitions, within: timedelta) -> GroupStarts:
         """Where to start these: see `kafka_coop.fetching.group_starts`. Also inside a rebalance."""
         if self._closed:
             return GroupStarts()  # nothing begins any more
-        return look_up(self._consumer, partitions, reset, within)
+        return look_up(self._consumer, partitions, self._reset, within)
 
     # --- partitions -------------------------------------------------------------------------
 
@@ -423,7 +428,8 @@ class GroupFetcher(Queries):
             return start
         if (committed := self.committed(Partitions.of([of]), _ASK)[of]).offset >= 0:
             return OffsetAndMetadata(offset=committed.offset)
-        return OffsetAndMetadata(offset=OFFSET_BEGINNING) if self._from_the_beginning else None
+        from_the_beginning = self._reset is OffsetReset.EARLIEST
+        return OffsetAndMetadata(offset=OFFSET_BEGINNING) if from_the_beginning else None
 
     # --- positions --------------------------------------------------------------------------
 

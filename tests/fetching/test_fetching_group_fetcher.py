@@ -12,6 +12,7 @@ from confluent_kafka import OFFSET_STORED, KafkaError, KafkaException, Message
 from fetching_stand_in import NATIVE, InterruptionError, StandIn
 from fetching_support import offsets
 
+from kafka_coop.config import OffsetReset
 from kafka_coop.fetching.group_fetcher import GroupFetcher
 from kafka_coop.fetching.group_metadata import encode_group_metadata
 from kafka_coop.protocol.messages import OffsetAndMetadata
@@ -127,7 +128,7 @@ class Group(StandIn):
 
 class Bench:
     def __init__(self) -> None:
-        self.fetcher = GroupFetcher({"auto.offset.reset": "earliest"})
+        self.fetcher = GroupFetcher({}, reset=OffsetReset.EARLIEST)
         self.native = cast(Group, self.fetcher._consumer)
 
     def swallow(self) -> None:

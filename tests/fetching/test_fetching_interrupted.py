@@ -20,6 +20,7 @@ from kafka_coop.backend.mailbox import Mailbox, StartsFound
 from kafka_coop.client.handover import Handover
 from kafka_coop.client.ownership import Ownership
 from kafka_coop.client.polling import Polling
+from kafka_coop.config import OffsetReset
 from kafka_coop.fetching.fetcher import Fetcher
 from kafka_coop.fetching.group_fetcher import GroupFetcher
 from kafka_coop.fetching.native import partition_of
@@ -285,7 +286,7 @@ def test_so_it_is_where_librdkafka_is_the_member(
     monkeypatch: pytest.MonkeyPatch, call: int, too_late: bool
 ) -> None:
     monkeypatch.setattr(confluent_kafka, "Consumer", Striking)
-    fetcher = GroupFetcher({})
+    fetcher = GroupFetcher({}, reset=OffsetReset.LATEST)
     native = cast(Striking, fetcher._consumer)
     native.calls_left, native.too_late = call, too_late
     with suppress(InterruptionError):

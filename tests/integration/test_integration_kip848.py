@@ -144,13 +144,11 @@ def test_what_came_before_a_partitions_first_record_was_taken_is_the_next_owners
     kafka.create_topic(topic, partitions=2)
     publish(kafka, topic, 3, 0, 1)
     first = NextGeneration(kafka, group, auto_offset_reset="latest")
-    known: list[int] = []
     with members(first):
         first.hooks["assigned"] = lambda consumer, ps: consumer.pause(ps)
         first.subscribe(topic)
         shared(topic, 2, first)
-        until(lambda: len(first.consumer.position(first.consumer.assignment())) == 2, first)
-        known += [p.offset for p in first.consumer.position(first.consumer.assignment())]
+        known = [p.offset for p in first.consumer.position(first.consumer.assignment())]
         publish(kafka, topic, 2, 0, 1)
     assert known == [3, 3]
     second = NextGeneration(kafka, group, topic, auto_offset_reset="latest")
