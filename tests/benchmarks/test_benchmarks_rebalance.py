@@ -200,11 +200,12 @@ def test_members_of_three_clients_log_alike(kafka: KafkaCluster, tmp_path: Path)
         finally:
             group.stop()
     assert group.processes[3].returncode == 0, "it ends when its input does"
-    cost = group.history().cost(start, end)
+    history = group.history()
+    cost = history.cost(start, end)
     assert len(cost.latencies) == sum(
-        start <= d.at < end - 0.3 for all_ in group.history().deliveries.values() for d in all_
+        start <= d.at < end - 0.3 for all_ in history.deliveries.values() for d in all_
     )
-    assert cost.moved == PARTITIONS // 4
+    assert cost.moved == PARTITIONS // 4, f"from {start} to {end}: {history.changes}"
     assert cost.missing == 0
     assert cost.convergence is not None
     assert cost.convergence.seconds is not None
