@@ -21,12 +21,13 @@ from concurrent.futures import Future
 from dataclasses import replace
 from datetime import timedelta
 
-from confluent_kafka import OFFSET_STORED, KafkaException
+from confluent_kafka import KafkaException
 
 from kafka_coop.backend.inquiry import Inquiry
 from kafka_coop.backend.interface import Observer
 from kafka_coop.backend.jobs import Jobs, Later, Lock
-from kafka_coop.backend.mailbox import Mailbox, StartsFound
+from kafka_coop.backend.late_starts import LateStarts
+from kafka_coop.backend.mailbox import Mailbox, newly_found
 from kafka_coop.config import ConsumerConfig
 from kafka_coop.errors import RequestFailedError, RequestTimedOutError, VersionNotSupportedError
 from kafka_coop.fetching.group_fetcher import GroupFetcher
@@ -36,6 +37,7 @@ from kafka_coop.membership.failures import failure_of_exception
 from kafka_coop.membership.record import RebalanceRecord
 from kafka_coop.membership.steps import GivingUp, gain, lose, revoke
 from kafka_coop.offsets.commits import Commit
+from kafka_coop.offsets.starts import Starts
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import FetchedOffset, OffsetAndMetadata
 from kafka_coop.types import (
@@ -47,10 +49,7 @@ from kafka_coop.types import (
     TopicPartition,
 )
 
-_STORED = OffsetAndMetadata(offset=OFFSET_STORED)
-"""librdkafka finds out where to start, and applies ``auto.offset.reset``."""
-
-_LOOK_UP = timedelta(seconds=2)
+_LOOK_UP = timedelta(seconds=1)
 """For a question where to start. What is kept is not polled while it is asked in a rebalance."""
 
 
@@ -82,7 +81,9 @@ class BrokerAssignedBackend:
         self._steps = 0
         self._spent: StepDone | None = None
         self._attend: Callable[[], None] = lambda: None
-        self._jobs = Jobs(lock, fetcher.hears, f"kafka-coop-{config.group_id}")
+        name = f"kafka-coop-{config.group_id}"
+        self._jobs = Jobs(lock, fetcher.hears, name)
+        self._late_starts = LateStarts(fetcher.aside, self.mailbox.put, f"{name}-starts", logger)
         self._inquiry = Inquiry(config.connection, self._learned)
         self._inquired = False
 
@@ -160,8 +161,10 @@ class BrokerAssignedBackend:
         """See `Backend.stop`."""
         deadline = time.monotonic() + timeout.total_seconds()
         self._inquiry.end()
+        self._late_starts.end()
         self._jobs.stop(timeout)
-        self._inquiry.join(timedelta(seconds=max(0.0, deadline - time.monotonic())))
+        for thread in (self._inquiry, self._late_starts):
+            thread.join(timedelta(seconds=max(0.0, deadline - time.monotonic())))
 
     def _learned(self, why_not: VersionNotSupportedError | None) -> None:
         """By the inquiry's thread. librdkafka looks on: brokers may be upgraded under it.
@@ -175,7 +178,10 @@ class BrokerAssignedBackend:
 
     # --- rebalances: the polling thread, inside librdkafka -------------------------------------
 
-    def _assigned(self, added: Partitions) -> None:
+    def _assigned(self, given: Partitions) -> None:
+        added = given - self._owned
+        if not added:
+            return  # told of already: a Ctrl-C struck before the end of that
         self._steps += 1
         self._inquiry.end()
         epoch = Generation(self._steps)  # for starts and ownership to match, no more
@@ -188,17 +194,22 @@ class BrokerAssignedBackend:
         self._owned |= added
         self._given |= frozenset(added.topics())
         try:
-            self._find_starts(added, epoch)
+            self._find_starts(added, epoch, self._still_owned)
         finally:  # a Ctrl-C may strike while it waits
             self._carry_out(Step(step_id=self._steps, actions=gain(added, epoch)), moved)
 
     def _revoked(self, gone: Partitions) -> None:
-        self._give_up(revoke(gone, auto_commit=self._config.auto_commit))
+        self._give_up(revoke(gone & self._owned, auto_commit=self._config.auto_commit))
 
     def _lost(self, gone: Partitions) -> None:
-        self._give_up(lose(gone))
+        self._give_up(lose(gone & self._owned))
+
+    def _still_owned(self, some: Partitions) -> Partitions:
+        return some & self._owned
 
     def _give_up(self, what: GivingUp) -> None:
+        if not what.actions:
+            return  # of what is gone it was never told, for a Ctrl-C struck then
         self._steps += 1
         self._owned -= what.released
         step = Step(step_id=self._steps, actions=what.actions, blocking=True)
@@ -275,27 +286,34 @@ class BrokerAssignedBackend:
         self,
         partitions: Partitions,
         generation: Generation,
-        still_wanted: Callable[[Partitions], Partitions],  # noqa: ARG002  # it is asked for once
+        still_wanted: Callable[[Partitions], Partitions],
     ) -> None:
         """See `Backend.find_starts`."""
         topic = next(iter(partitions)).topic
         self._jobs.submit(
-            topic, lambda heard: self._find_starts(partitions, generation, heard=heard), _LOOK_UP
+            topic,
+            lambda heard: self._find_starts(partitions, generation, still_wanted, heard=heard),
+            _LOOK_UP,
         )
 
     def _find_starts(
-        self, partitions: Partitions, generation: Generation, *, heard: bool = True
+        self,
+        partitions: Partitions,
+        generation: Generation,
+        still_wanted: Callable[[Partitions], Partitions],
+        *,
+        heard: bool = True,
     ) -> None:
-        """Whatever strikes in here (Ctrl-C), the mailbox gets a start for each."""
-        unknown = dict.fromkeys(partitions, _STORED)
-        starts = StartsFound(generation=generation, committed=unknown)
+        """Tells of what is told at once; whatever strikes in here (Ctrl-C), the rest comes late."""
+        search = Starts(reset=self._config.offset_reset, unfetched=partitions)
         try:
             if heard:
-                found = self._fetcher.starts(partitions, _LOOK_UP)
-                left = {of: at for of, at in unknown.items() if of not in found.reset}
-                starts = replace(starts, committed=left | dict(found.committed), reset=found.reset)
+                self._fetcher.look_up(search, _LOOK_UP)
         finally:
-            self.mailbox.put(starts)
+            if (found := newly_found(search, generation)) is not None:
+                self.mailbox.put(found)
+            if not search.complete:
+                self._late_starts.go_on(search, generation, still_wanted)
 
     def _commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, heard: bool

@@ -15,7 +15,7 @@ from datetime import timedelta
 from itertools import islice
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from kafka_coop.backend.mailbox import StartsFound
+from kafka_coop.backend.mailbox import StartsFound, newly_found
 from kafka_coop.config import OffsetReset
 from kafka_coop.errors import RequestFailedError, RequestTimedOutError
 from kafka_coop.membership.backoff import backoff
@@ -296,17 +296,8 @@ class Errands:
                 search.keep(still_wanted)
 
     def _report(self, search: Starts, generation: Generation) -> None:
-        if search.committed or search.listed_at or search.without or search.failed:
-            self._at.found(
-                StartsFound(
-                    generation=generation,
-                    committed=search.committed,
-                    reset=search.listed_at,
-                    without=tuple(search.without),
-                    failed=search.failed,
-                )
-            )
-            search.committed, search.listed_at, search.without, search.failed = {}, {}, [], {}
+        if (found := newly_found(search, generation)) is not None:
+            self._at.found(found)
 
     def _list_offsets(self, search: Starts) -> Errand[None]:
         """Asks the partitions' leaders; whoever does not answer is asked again later."""

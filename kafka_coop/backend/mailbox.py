@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from kafka_coop.backend.bell import Bell
 from kafka_coop.membership.effects import Step
+from kafka_coop.offsets.starts import Starts
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import OffsetAndMetadata
 from kafka_coop.types import Generation, TopicPartition
@@ -32,6 +33,21 @@ class StartsFound:
     without: tuple[TopicPartition, ...] = ()
     """No committed offset, and ``auto.offset.reset=error``."""
     failed: Mapping[TopicPartition, ErrorCode] = field(default_factory=dict)
+
+
+def newly_found(search: Starts, generation: Generation) -> StartsFound | None:
+    """What the search has found since the last call, if anything."""
+    if not (search.committed or search.listed_at or search.without or search.failed):
+        return None
+    found = StartsFound(
+        generation=generation,
+        committed=search.committed,
+        reset=search.listed_at,
+        without=tuple(search.without),
+        failed=search.failed,
+    )
+    search.committed, search.listed_at, search.without, search.failed = {}, {}, [], {}
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,7 @@ def membership(
     """
     for_librdkafka = statistics.listening(config.fetcher)
     if config.group_protocol == "consumer":
-        group = GroupFetcher(for_librdkafka, reset=config.offset_reset, logger=logger)
+        group = GroupFetcher(for_librdkafka, logger=logger)
         undo.callback(group.close)
         return group, BrokerAssignedBackend(config, group, lock=lock, observer=observer, logger=log)
     fetcher = Fetcher(for_librdkafka, logger=logger, prefetch=config.poll_prefetch)

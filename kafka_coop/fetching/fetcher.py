@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from kafka_coop.fetching.acquaintance import Acquaintance
 from kafka_coop.fetching.batches import BatchSize
@@ -30,11 +30,13 @@ from kafka_coop.fetching.callbacks import CallbackGuard
 from kafka_coop.fetching.ledger import DeliveryLedger
 from kafka_coop.fetching.native import (
     known_positions,
+    local_error,
     native_partitions,
     native_starts,
     plain_partitions,
     position_after,
     position_at,
+    require_start,
 )
 from kafka_coop.fetching.newcomers import Newcomers
 from kafka_coop.fetching.queries import Queries
@@ -44,9 +46,6 @@ from kafka_coop.types import NO_PARTITIONS, Partitions, TopicPartition
 _NEVER_COMMIT = {"enable.auto.commit": False, "enable.auto.offset.store": False}
 """Whatever the caller configured: a commit of librdkafka's would go out without the member's
 generation, and be refused in a group that has members (confluent-kafka-python#1004)."""
-
-_TAIL = -2000
-"""``OFFSET_TAIL(n)`` is n less, and the logical offsets are greater (librdkafka's)."""
 
 _CONFLICT: int = KafkaError._CONFLICT  # noqa: SLF001  # the names of confluent's public constants
 _INVALID_ARG: int = KafkaError._INVALID_ARG  # noqa: SLF001
@@ -140,9 +139,9 @@ class Fetcher(Queries):
         """
         self._catch_up()  # librdkafka could go on with one of these where a removal was interrupted
         for of, start in starts.items():
-            _require_start(start.offset)
+            require_start(start.offset)
             if of in self._starts:
-                raise _error(_CONFLICT, f"{of} is fetched already")
+                raise local_error(_CONFLICT, f"{of} is fetched already")
         topics = {of.topic: None for of in starts}
         self._acquaintance.meet(topics, _INTRODUCTION, exist=True)
         self._newcomers.come(Partitions.of(starts), beside=self.assignment())
@@ -161,7 +160,7 @@ class Fetcher(Queries):
         self._fetch_again_before_a_change()
         for of in partitions:
             if of not in self._starts:
-                raise _error(_INVALID_ARG, f"{of} is not fetched")
+                raise local_error(_INVALID_ARG, f"{of} is not fetched")
         if not partitions and not self._torn:
             return
         starts = dict(self._starts)
@@ -403,7 +402,7 @@ class Fetcher(Queries):
                 ``_INVALID_ARG``: not an offset to start from.
         """
         self._catch_up()
-        _require_start(offset)
+        require_start(offset)
         to = OffsetAndMetadata(offset=offset, leader_epoch=leader_epoch)
         if of not in self._starts or of in self._running():
             self._seek(of, to)
@@ -572,16 +571,3 @@ def _position_before(
         return position_after(delivered)
     offset = position_at(upcoming)
     return start if offset == start.offset else OffsetAndMetadata(offset=offset)
-
-
-def _require_start(offset: int) -> None:
-    if offset < 0 and offset not in (OFFSET_BEGINNING, OFFSET_END) and offset > _TAIL:
-        raise _error(
-            _INVALID_ARG,
-            f"{offset} is no offset to start from: give an absolute one, OFFSET_BEGINNING or "
-            "OFFSET_END",
-        )
-
-
-def _error(code: int, text: str) -> KafkaException:
-    return KafkaException(KafkaError(code, text))

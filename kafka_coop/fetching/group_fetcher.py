@@ -10,30 +10,32 @@ consumed what it strikes upon, which is fetched again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeAlias
 
 import confluent_kafka
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_STORED, KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, KafkaException, Message
 
-from kafka_coop.config import OffsetReset
 from kafka_coop.fetching.aside import Aside
 from kafka_coop.fetching.callbacks import CallbackGuard
 from kafka_coop.fetching.group_metadata import decode_group_metadata
-from kafka_coop.fetching.group_starts import UNHEARD, GroupStarts, look_up
+from kafka_coop.fetching.group_partitions import GroupPartitions
+from kafka_coop.fetching.group_starts import UNHEARD, look_up
 from kafka_coop.fetching.ledger import DeliveryLedger
 from kafka_coop.fetching.messages import error_message
 from kafka_coop.fetching.native import (
+    error_code,
+    fetched_offsets,
     known_positions,
     native_partitions,
-    native_starts,
     partition_of,
     plain_partitions,
 )
 from kafka_coop.fetching.queries import Queries
+from kafka_coop.offsets.starts import Starts
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import FetchedOffset, OffsetAndMetadata
 from kafka_coop.types import NO_PARTITIONS, GroupMetadata, Partitions, TopicPartition
@@ -41,9 +43,6 @@ from kafka_coop.types import NO_PARTITIONS, GroupMetadata, Partitions, TopicPart
 Told: TypeAlias = Callable[[Partitions], None]
 
 _NEVER_COMMIT = {"enable.auto.commit": False, "enable.auto.offset.store": False}
-
-_ASK = 5.0
-"""Seconds for one question where a partition began."""
 
 _LOOKS = 1_000
 _LOOK = 0.01
@@ -78,25 +77,19 @@ _REMEDIES = {
 }
 """What to do, by the broker's word for why it is over. The code itself librdkafka does not tell."""
 
-_STALE_MEMBER_EPOCH = 113
-"""What a generation is to the classic protocol, an epoch is to this one."""
-
 
 class GroupFetcher(Queries):
     """Implements `kafka_coop.fetching.interface.Fetching`, and the membership beside it.
 
     Args:
         config: librdkafka's, with the group's keys.
-        reset: What ``auto.offset.reset`` says there.
         logger: confluent-kafka's ``logger=``.
 
     Raises:
         KafkaException: The configuration is not valid for librdkafka.
     """
 
-    def __init__(
-        self, config: Mapping[str, Any], *, reset: OffsetReset, logger: Any | None = None
-    ) -> None:
+    def __init__(self, config: Mapping[str, Any], *, logger: Any | None = None) -> None:
         options = {} if logger is None else {"logger": logger}
         self.over = False
         self._guard = CallbackGuard()
@@ -104,18 +97,15 @@ class GroupFetcher(Queries):
             self._guard.guarded(config) | _NEVER_COMMIT, **options
         )
         self._aside = Aside(config, **options)
-        self._inside = False
+        self._partitions = GroupPartitions(self._consumer)
         self._subscribed = False
-        self._fetched = NO_PARTITIONS
-        self._starts: dict[TopicPartition, OffsetAndMetadata] = {}
-        self._torn = False
-        self._paused = NO_PARTITIONS
+        self._told: tuple[Told, Told] | None = None
+        self._untold: tuple[Partitions, Partitions] | None = None
+        self._inside = False
         self._closed = False
-        self._reset = reset
         self._ledger = DeliveryLedger()
         self._last_taken: Sequence[Message] = ()
         self._swallowed = False
-        self._sought: dict[TopicPartition, OffsetAndMetadata] = {}
 
     # --- the group --------------------------------------------------------------------------
 
@@ -123,15 +113,40 @@ class GroupFetcher(Queries):
         """Wants these topics; what begins with ``^`` the broker matches.
 
         The three are called inside `next`, `take` and `leave`. What they raise is raised there.
+        What is assigned is fetched once it is added, in there or later.
         """
-
-        def told(how: Told) -> Callable[[Any, list[confluent_kafka.TopicPartition]], None]:
-            return lambda _, given: self._run_inside(lambda: how(plain_partitions(given)))
-
-        self._subscribed = True
+        self._subscribed, self._told = True, (assigned, lost)
         self._consumer.subscribe(
-            topics, on_assign=told(assigned), on_revoke=told(revoked), on_lost=told(lost)
+            topics,
+            on_assign=lambda _, given: self._given(plain_partitions(given), assigned),
+            on_revoke=lambda _, gone: self._taken(plain_partitions(gone), revoked),
+            on_lost=lambda _, gone: self._taken(plain_partitions(gone), lost),
         )
+
+    def _given(self, given: Partitions, tell: Told) -> None:
+        try:
+            self._run_inside(partial(tell, given))
+        finally:
+            self._partitions.give(given)
+
+    def _taken(self, gone: Partitions, tell: Told) -> None:
+        try:
+            self._run_inside(partial(tell, gone))
+        finally:
+            self._partitions.take(gone)
+
+    def _tell(self, given: Partitions, gone: Partitions) -> None:
+        """An exception (Ctrl-C) struck upon librdkafka's callback, before its first line.
+
+        Of what was taken then others may have some already: it is lost.
+        """
+        assert self._told is not None, "nothing is given but to a member"
+        assigned, lost = self._told
+        for told, some in ((assigned, given), (lost, gone)):
+            if some:
+                self._run_inside(partial(told, some))
+        self._untold = None
+        self._guard.serve()
 
     def _run_inside(self, callback: Callable[[], None]) -> None:
         outer, self._inside = self._inside, True
@@ -173,7 +188,7 @@ class GroupFetcher(Queries):
         if self.over or not (member or owns()):
             return  # it has failed for good, or never was a member: nobody is told of anything
         # What came from here on would be nobody's, and count as consumed.
-        self._consumer.pause(native_partitions(self._fetched - self._paused))
+        self.pause(self._partitions.fetched)
         self.unsubscribe()
         for _ in range(_LOOKS):
             message = self._consumer.poll(_LOOK)
@@ -253,21 +268,16 @@ class GroupFetcher(Queries):
         self, partitions: Partitions, timeout: float
     ) -> dict[TopicPartition, FetchedOffset]:
         """The group's committed offsets."""
-        answered = self._consumer.committed(native_partitions(partitions), timeout)
-        return {
-            TopicPartition(p.topic, p.partition): FetchedOffset(
-                offset=max(p.offset, -1),
-                error=error_code(p.error),
-                metadata=p.metadata or "",
-            )
-            for p in answered
-        }
+        return fetched_offsets(self._consumer.committed(native_partitions(partitions), timeout))
 
-    def starts(self, partitions: Partitions, within: timedelta) -> GroupStarts:
-        """Where to start these: see `kafka_coop.fetching.group_starts`. Also inside a rebalance."""
-        if self._closed:
-            return GroupStarts()  # nothing begins any more
-        return look_up(self._consumer, partitions, self._reset, within)
+    def look_up(self, search: Starts, within: timedelta) -> None:
+        """See `kafka_coop.fetching.group_starts`. Also inside a rebalance."""
+        if not self._closed:  # else nothing begins any more
+            look_up(self._consumer, search, within)
+
+    def aside(self) -> closing[confluent_kafka.Consumer]:
+        """Another consumer of the group's, no member, whom any thread may ask."""
+        return self._aside.consumer()
 
     # --- partitions -------------------------------------------------------------------------
 
@@ -275,67 +285,32 @@ class GroupFetcher(Queries):
         """librdkafka, which is the member, asks for what it subscribes to by itself."""
 
     def add(self, starts: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """See `Fetching.add`. ``OFFSET_STORED``: librdkafka is to find out.
+        """See `Fetching.add`.
 
         Nothing begins once it has left, which comes before the last look at what is still to do.
         """
         if self._closed:
             return
         self._catch_up()
-        kept = {of: at for of, at in self._starts.items() if of in self._fetched}
-        self._starts = kept | dict(starts)
-        added = Partitions.of(starts)
-        native = native_starts(starts)
-        with self._changing(self._fetched | added):
-            self._begin_anew(added)
-            self._consumer.incremental_assign(native)
+        self._begin_anew(Partitions.of(starts))
+        self._partitions.add(starts)
 
     def remove(self, partitions: Partitions) -> None:
         """See `Fetching.remove`."""
         self._catch_up()
-        if not partitions:
-            return
-        self.resume(partitions)  # librdkafka's flag would outlive the assignment
-        native = native_partitions(partitions)
-        with self._changing(self._fetched - partitions):
-            self._consumer.incremental_unassign(native)
-
-    @contextmanager
-    def _changing(self, fetched: Partitions) -> Iterator[None]:
-        """Where librdkafka refuses, nothing is changed; where a Ctrl-C strikes, nobody knows."""
-        before = self._fetched
-        self._fetched, self._torn = fetched, True
-        try:
-            yield
-        except KafkaException:
-            self._fetched, self._torn = before, False
-            raise
-        self._torn = False
+        if partitions:
+            self._partitions.remove(partitions)
 
     def _catch_up(self) -> None:
-        """Does what an exception (Ctrl-C) has left undone.
-
-        Of the last `add` or `remove`: it may have struck before librdkafka did it or after: that
-        alone can tell.
-        """
-        if self._torn:
-            self._follow()
+        """Does what an exception (Ctrl-C) has left undone, or librdkafka could not do before."""
+        if self._partitions.undone:
+            self._partitions.follow()
         if self._swallowed:
             self._fetch_swallowed_again()
 
-    def _follow(self) -> None:
-        actual = plain_partitions(self._consumer.assignment())
-        if gone := actual - self._fetched:
-            self._consumer.incremental_unassign(native_partitions(gone))
-        if missing := (self._fetched & Partitions.of(self._starts)) - actual:
-            self._begin_anew(missing)
-            starts = {of: self._starts[of] for of in missing}
-            self._consumer.incremental_assign(native_starts(starts))
-        self._torn = False
-
     def assignment(self) -> Partitions:
         """See `Fetching.assignment`."""
-        return self._fetched
+        return self._partitions.fetched
 
     # --- records ----------------------------------------------------------------------------
 
@@ -343,6 +318,8 @@ class GroupFetcher(Queries):
         """See `Fetching.next`. Rebalances are carried out inside."""
         self._guard.serve()
         self._catch_up()
+        if self._untold is not None:
+            self._tell(*self._untold)
         self._settle()
         try:
             message = self._consumer.poll(timeout)
@@ -351,7 +328,7 @@ class GroupFetcher(Queries):
                 self._last_taken = (message,)
         except BaseException:
             self._swallowed = True  # before any call, as in `Fetcher`
-            self._fetch_swallowed_again()
+            self._catch_up()
             raise
         if message is None:
             self._guard.serve()
@@ -361,13 +338,15 @@ class GroupFetcher(Queries):
         """See `Fetching.take`. Rebalances are carried out inside."""
         self._guard.serve()
         self._catch_up()
+        if self._untold is not None:
+            self._tell(*self._untold)
         self._settle()
         try:
             taken = [self._explained(message) for message in self._consumer.consume(n, timeout)]
             self._last_taken = taken[:]  # no call from here on, as in `Fetcher`
         except BaseException:
             self._swallowed = True  # before any call, as in `Fetcher`
-            self._fetch_swallowed_again()
+            self._catch_up()
             raise
         if not taken:
             self._guard.serve()
@@ -394,15 +373,12 @@ class GroupFetcher(Queries):
             ledger.note(self._last_taken)
             self._last_taken = ()
         if ledger.room <= 0:
-            ledger.settle(self._consumer.position(native_partitions(self._fetched)))
+            ledger.settle(self._positions_of(self._partitions.begun))
 
     def _begin_anew(self, partitions: Partitions) -> None:
         """What was delivered of these before says nothing of where they stand from now on."""
-        others = native_partitions(self._fetched - partitions)
-        self._ledger.settle(self._consumer.position(others))
+        self._ledger.settle(self._positions_of(self._partitions.begun - partitions))
         self._last_taken = ()
-        for of in partitions:
-            self._sought.pop(of, None)
 
     def _fetch_swallowed_again(self) -> None:
         """Seeks back where librdkafka is further than what was delivered.
@@ -412,56 +388,44 @@ class GroupFetcher(Queries):
         """
         if self._closed:
             return
+        given, gone = self._partitions.compare()
+        if given or gone:
+            given_before, gone_before = self._untold or (NO_PARTITIONS, NO_PARTITIONS)
+            self._untold = given_before | given, gone_before | gone
+            self._partitions.adopt(given, gone)
         expected = self._ledger.expected()
-        native = native_partitions(self._fetched)
-        for of, actual in known_positions(self._consumer.position(native)).items():
-            to = expected.get(of) or self._sought.get(of) or self._beginning(of)
-            if to is not None and to.offset != actual.offset:
-                self._sought[of] = to
-                self._consumer.seek(native_starts({of: to})[0])
+        for of, actual in known_positions(self._positions_of(self._partitions.begun)).items():
+            to = expected.get(of, self._partitions.starts[of])
+            if to.offset != actual.offset:
+                self._partitions.seek(of, to)
         self._swallowed = False
 
-    def _beginning(self, of: TopicPartition) -> OffsetAndMetadata | None:
-        """Where a partition of which nothing was delivered began; None: at the log's end."""
-        start = self._starts[of]
-        if start.offset != OFFSET_STORED:
-            return start
-        if (committed := self.committed(Partitions.of([of]), _ASK)[of]).offset >= 0:
-            return OffsetAndMetadata(offset=committed.offset)
-        from_the_beginning = self._reset is OffsetReset.EARLIEST
-        return OffsetAndMetadata(offset=OFFSET_BEGINNING) if from_the_beginning else None
+    def _positions_of(self, partitions: Partitions) -> list[confluent_kafka.TopicPartition]:
+        return self._consumer.position(native_partitions(partitions))
 
     # --- positions --------------------------------------------------------------------------
 
     def positions(self, partitions: Partitions) -> dict[TopicPartition, OffsetAndMetadata]:
-        """See `Fetching.positions`. Of a partition whose start librdkafka finds, after a record."""
+        """See `Fetching.positions`."""
         self._catch_up()
-        wanted = partitions & self._fetched
-        starts = {of: self._sought.get(of, self._starts[of]) for of in wanted}
+        wanted = partitions & self._partitions.fetched
+        starts = {of: self._partitions.starts[of] for of in wanted}
         known = {of: at for of, at in starts.items() if at.offset >= 0}
-        return known | known_positions(self._consumer.position(native_partitions(wanted)))
+        return known | known_positions(self._positions_of(wanted & self._partitions.begun))
 
     def seek(self, of: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
         """See `Fetching.seek`."""
         self._catch_up()
-        at = OffsetAndMetadata(offset=offset, leader_epoch=leader_epoch)
-        self._consumer.seek(native_starts({of: at})[0])
+        self._partitions.seek(of, OffsetAndMetadata(offset=offset, leader_epoch=leader_epoch))
         self._begin_anew(Partitions.of([of]))
-        self._sought[of] = at
 
     def pause(self, partitions: Partitions) -> None:
         """See `Fetching.pause`."""
-        pausing = partitions & self._fetched
-        if pausing:
-            self._consumer.pause(native_partitions(pausing))
-            self._paused |= pausing
+        self._partitions.pause(partitions)
 
     def resume(self, partitions: Partitions) -> None:
         """See `Fetching.resume`."""
-        resuming = partitions & self._paused
-        if resuming:
-            self._consumer.resume(native_partitions(resuming))
-            self._paused -= resuming
+        self._partitions.resume(partitions)
 
     def hold(self, held: bool) -> None:  # noqa: FBT001  # as `Fetching.hold`
         """Nothing to do: librdkafka takes the partitions away from a member that was fenced."""
@@ -470,18 +434,3 @@ class GroupFetcher(Queries):
         """See `Fetching.close`."""
         if not self._closed:
             self.leave(lambda: False)
-
-
-def error_code(error: Any) -> ErrorCode:
-    """Kafka's code of a KafkaError; None: no error. Local errors are told as time-outs."""
-    if error is None:
-        return ErrorCode.none
-    code = error.code()
-    if code == _STALE_MEMBER_EPOCH:
-        return ErrorCode.illegal_generation
-    if code < 0:
-        return ErrorCode.request_timed_out
-    try:
-        return ErrorCode(code)
-    except ValueError:
-        return ErrorCode.unknown_server_error

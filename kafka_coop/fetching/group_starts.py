@@ -1,31 +1,29 @@
-"""Where librdkafka's member begins: looked up before the partitions are fetched.
+"""Where librdkafka's member begins: asked of the brokers by librdkafka, before it fetches.
 
 librdkafka finds its starts by itself when it is not told any, and keeps them to itself until a
 partition's first record. Then nobody could commit a position before that record, and a partition
 that moved on would start at its log's end again; nor could what a Ctrl-C swallows be found again.
-What is learned here is an absolute offset. What can't be learned in time is left to librdkafka.
+What an answer means is what it means to a classic member: `kafka_coop.offsets.starts`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import partial
+from typing import TypeAlias
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
-from kafka_coop.config import OffsetReset
-from kafka_coop.fetching.native import known_positions, native_partitions, plain_partitions
-from kafka_coop.protocol.messages import OFFSET_EARLIEST, OFFSET_LATEST, OffsetAndMetadata
+from kafka_coop.fetching.native import error_code, fetched_offsets, native_partitions
+from kafka_coop.offsets.starts import Starts
+from kafka_coop.protocol.error_codes import ErrorCode
+from kafka_coop.protocol.messages import FetchedOffset, ListedOffset, OffsetsFetched, OffsetsListed
 from kafka_coop.types import Partitions, TopicPartition
 
-_RESETS: Mapping[OffsetReset, int] = {
-    OffsetReset.EARLIEST: OFFSET_EARLIEST,
-    OffsetReset.LATEST: OFFSET_LATEST,
-}
+_Answer: TypeAlias = list[confluent_kafka.TopicPartition]
 
 UNHEARD: frozenset[int] = frozenset(
     {
@@ -41,25 +39,7 @@ _SOON = 0.02
 """Seconds until it is asked again."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupStarts:
-    """What was learned.
-
-    Attributes:
-        committed: The group's committed offsets.
-        reset: There is none; where ``auto.offset.reset`` says to start instead.
-    """
-
-    committed: Mapping[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
-    reset: Mapping[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
-
-
-def look_up(
-    consumer: confluent_kafka.Consumer,
-    partitions: Partitions,
-    reset: OffsetReset,
-    within: timedelta,
-) -> GroupStarts:
+def look_up(consumer: confluent_kafka.Consumer, search: Starts, within: timedelta) -> None:
     """Asks the coordinator, and the leaders of what it has no offset of.
 
     Two round trips where all goes well, as librdkafka's own search. May be called inside its
@@ -67,77 +47,95 @@ def look_up(
 
     Args:
         consumer: Whose group it is.
-        partitions: Of these.
-        reset: What ``auto.offset.reset`` says.
+        search: Takes in what is told; what is not, or not well, is still to be asked for.
         within: For both questions. An offset that a transaction has still to decide on is told
             when that has ended.
-
-    Returns:
-        Without what was not told in time, or with an error.
     """
     deadline = time.monotonic() + within.total_seconds()
-    sound = _committed(consumer, partitions, deadline)
-    committed = known_positions(sound)
-    without = plain_partitions(sound) - Partitions.of(committed)
-    if not without or reset not in _RESETS:
-        return GroupStarts(committed)
-    return GroupStarts(committed, _listed(consumer, without, _RESETS[reset], deadline))
+    if search.unfetched:
+        _ask_what_is_committed(consumer, search, deadline)
+    if search.unlisted:
+        _ask_for_the_logs_ends(consumer, search, deadline)
 
 
-def _committed(
-    consumer: confluent_kafka.Consumer, partitions: Partitions, deadline: float
-) -> list[confluent_kafka.TopicPartition]:
-    """What the coordinator says of them, less what it refuses to.
+def _ask_what_is_committed(
+    consumer: confluent_kafka.Consumer, search: Starts, deadline: float
+) -> None:
+    """A partition on which a transaction has still to decide keeps all from any answer.
 
-    One on which a transaction has still to decide keeps it from any answer. So where there is none
-    in half the time, each is asked for alone; and what is left of them again, should a broker that
-    stood still have come back meanwhile.
+    So where there is none in half the time, each is asked for alone; and what is left of them
+    again, should a broker that stood still have come back meanwhile.
     """
 
-    def asked(some: Partitions, until: float) -> list[confluent_kafka.TopicPartition] | None:
-        return _asked(partial(consumer.committed, native_partitions(some)), until) if some else []
+    def ask(some: Partitions, until: float) -> None:
+        question = partial(consumer.committed, native_partitions(some))
+        search.fetched(_fetched(search.unfetched, _asked(question, until)))
 
-    together = asked(partitions, _half_way_to(deadline))
-    if together is not None:
-        return together
-    told = []
+    together = search.unfetched
+    ask(together, _half_way_to(deadline))
+    if search.unfetched != together:
+        return
     until = _half_way_to(deadline)
-    for at, of in enumerate(partitions):
+    for at, of in enumerate(together):
         now = time.monotonic()
-        share = (until - now) / (len(partitions) - at)
-        told += asked(Partitions.of([of]), now + share) or []
-    rest = partitions - plain_partitions(told)
-    return told + (asked(rest, _half_way_to(deadline)) or [])
+        ask(Partitions.of([of]), now + (until - now) / (len(together) - at))
+    if search.unfetched:
+        ask(search.unfetched, _half_way_to(deadline))
 
 
 def _half_way_to(deadline: float) -> float:
     return (time.monotonic() + deadline) / 2
 
 
-def _listed(
-    consumer: confluent_kafka.Consumer, partitions: Partitions, at: int, deadline: float
-) -> dict[TopicPartition, OffsetAndMetadata]:
-    """The log's beginnings or ends; what fails keeps the number that was asked for."""
+def _ask_for_the_logs_ends(
+    consumer: confluent_kafka.Consumer, search: Starts, deadline: float
+) -> None:
+    wanted = dict(search.unlisted)
 
-    def asking(left: float) -> list[confluent_kafka.TopicPartition]:
-        asked = [confluent_kafka.TopicPartition(of.topic, of.partition, at) for of in partitions]
+    def question(left: float) -> _Answer:
+        asked = [confluent_kafka.TopicPartition(*of, at) for of, at in wanted.items()]
         return consumer.offsets_for_times(asked, left)
 
-    return known_positions(_asked(asking, deadline) or ())
+    search.listed(_listed(wanted, _asked(question, deadline)))
 
 
-def _asked(
-    question: Callable[[float], list[confluent_kafka.TopicPartition]], deadline: float
-) -> list[confluent_kafka.TopicPartition] | None:
-    """The answer, less what is an error; None: there was none in time.
+def _asked(question: Callable[[float], _Answer], deadline: float) -> _Answer | ErrorCode:
+    """The answer, or why there is none; of the time that is up, too.
 
     librdkafka gives up before, where it drops a connection on which something else took too long.
     """
     while (left := deadline - time.monotonic()) > 0:
         try:
-            return [at for at in question(left) if at.error is None]
+            return question(left)
         except KafkaException as failure:
             if failure.args[0].code() not in UNHEARD:
-                return []
+                return error_code(failure.args[0])
         time.sleep(min(_SOON, max(0.0, deadline - time.monotonic())))
-    return None
+    return ErrorCode.request_timed_out
+
+
+def _fetched(unfetched: Partitions, answer: _Answer | ErrorCode) -> OffsetsFetched:
+    """What was not asked for, or not told, is as if there had been no time for it."""
+    if isinstance(answer, ErrorCode):
+        return OffsetsFetched(error=answer)
+    unheard = FetchedOffset(offset=-1, error=ErrorCode.request_timed_out)
+    return OffsetsFetched(
+        error=ErrorCode.none, offsets=dict.fromkeys(unfetched, unheard) | fetched_offsets(answer)
+    )
+
+
+def _listed(wanted: Iterable[TopicPartition], answer: _Answer | ErrorCode) -> OffsetsListed:
+    """Where a leader's connection breaks, librdkafka hands back the question, without an error."""
+    if isinstance(answer, ErrorCode):
+        return OffsetsListed(offsets=dict.fromkeys(wanted, ListedOffset(offset=-1, error=answer)))
+    unheard = ListedOffset(offset=-1, error=ErrorCode.request_timed_out)
+    return OffsetsListed(
+        offsets={
+            TopicPartition(p.topic, p.partition): ListedOffset(
+                offset=p.offset, error=error_code(p.error)
+            )
+            if p.offset >= 0 or p.error is not None
+            else unheard
+            for p in answer
+        }
+    )

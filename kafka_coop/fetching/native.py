@@ -6,10 +6,54 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import confluent_kafka
-from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_INVALID,
+    KafkaError,
+    KafkaException,
+    Message,
+)
 
-from kafka_coop.protocol.messages import OffsetAndMetadata
+from kafka_coop.protocol.error_codes import ErrorCode
+from kafka_coop.protocol.messages import FetchedOffset, OffsetAndMetadata
 from kafka_coop.types import Partitions, TopicPartition
+
+_TAIL = -2000
+"""``OFFSET_TAIL(n)`` is n less, and the logical offsets are greater (librdkafka's)."""
+
+_STALE_MEMBER_EPOCH = 113
+"""What a generation is to the classic protocol, an epoch is to KIP-848's."""
+
+
+def local_error(code: int, text: str) -> KafkaException:
+    """An error of ours, as librdkafka would raise it."""
+    return KafkaException(KafkaError(code, text))
+
+
+def error_code(error: Any) -> ErrorCode:
+    """Kafka's code of a KafkaError; None: no error. Local errors are told as time-outs."""
+    if error is None:
+        return ErrorCode.none
+    code = error.code()
+    if code == _STALE_MEMBER_EPOCH:
+        return ErrorCode.illegal_generation
+    if code < 0:
+        return ErrorCode.request_timed_out
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.unknown_server_error
+
+
+def require_start(offset: int) -> None:
+    """Raises KafkaException ``_INVALID_ARG`` unless fetching can begin there."""
+    if offset < 0 and offset not in (OFFSET_BEGINNING, OFFSET_END) and offset > _TAIL:
+        raise local_error(
+            KafkaError._INVALID_ARG,  # noqa: SLF001  # confluent's public constant
+            f"{offset} is no offset to start from: give an absolute one, OFFSET_BEGINNING or "
+            "OFFSET_END",
+        )
 
 
 def partition_of(message: Message) -> TopicPartition:
@@ -83,8 +127,28 @@ def known_positions(
     return {
         TopicPartition(p.topic, p.partition): OffsetAndMetadata(
             offset=p.offset,
-            leader_epoch=-1 if (epoch := cast(int | None, p.leader_epoch)) is None else epoch,
+            leader_epoch=_epoch(p),
         )
         for p in positions
         if p.offset >= 0
     }
+
+
+def fetched_offsets(
+    answered: Iterable[confluent_kafka.TopicPartition],
+) -> dict[TopicPartition, FetchedOffset]:
+    """Translates a coordinator's answer, errors included."""
+    return {
+        TopicPartition(p.topic, p.partition): FetchedOffset(
+            offset=max(p.offset, -1),
+            leader_epoch=_epoch(p),
+            metadata=p.metadata or "",
+            error=error_code(p.error),
+        )
+        for p in answered
+    }
+
+
+def _epoch(of: confluent_kafka.TopicPartition) -> int:
+    epoch = cast(int | None, of.leader_epoch)
+    return -1 if epoch is None else epoch

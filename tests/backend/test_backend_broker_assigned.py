@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any, TypeAlias, cast
 
+import confluent_kafka
 import pytest
-from confluent_kafka import OFFSET_STORED
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
 from kafka_coop.backend.broker_assigned import BrokerAssignedBackend
 from kafka_coop.backend.futures import result_within
@@ -20,14 +23,16 @@ from kafka_coop.backend.mailbox import StartsFound
 from kafka_coop.config import parse
 from kafka_coop.errors import RequestTimedOutError
 from kafka_coop.fetching.group_fetcher import GroupFetcher, Told
-from kafka_coop.fetching.group_starts import GroupStarts
+from kafka_coop.fetching.group_starts import look_up
 from kafka_coop.membership.effects import Step
+from kafka_coop.offsets.starts import Starts
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import OffsetAndMetadata
 from kafka_coop.testing.cluster import wait_until
 from kafka_coop.turns import TurnLock
 from kafka_coop.types import (
     NO_GENERATION,
+    NO_PARTITIONS,
     Generation,
     GroupMetadata,
     MemberId,
@@ -35,9 +40,79 @@ from kafka_coop.types import (
     TopicPartition,
 )
 
+NATIVE: TypeAlias = list[confluent_kafka.TopicPartition]
+
 PATIENCE = timedelta(seconds=30)
 THERE = TopicPartition("t", 0)
 ALL = Partitions.of([THERE])
+
+
+class Answered:
+    """A consumer who is told where the group stands in some partitions, and of no others."""
+
+    def __init__(self, committed: Mapping[TopicPartition, int]) -> None:
+        self._committed = committed
+
+    def committed(self, partitions: NATIVE, timeout: float) -> list[SimpleNamespace]:
+        found = [
+            self._told(p)
+            for p in partitions
+            if TopicPartition(p.topic, p.partition) in self._committed
+        ]
+        if len(found) < len(partitions):
+            time.sleep(timeout)
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return found
+
+    def offsets_for_times(self, partitions: NATIVE, _timeout: float) -> list[SimpleNamespace]:
+        """All logs have nine records."""
+        return [
+            SimpleNamespace(topic=p.topic, partition=p.partition, offset=9, error=None)
+            for p in partitions
+        ]
+
+    def _told(self, of: confluent_kafka.TopicPartition) -> SimpleNamespace:
+        offset = self._committed[TopicPartition(of.topic, of.partition)]
+        return SimpleNamespace(
+            topic=of.topic,
+            partition=of.partition,
+            offset=offset,
+            leader_epoch=None,
+            metadata=None,
+            error=None,
+        )
+
+
+class Beside(Answered):
+    """The consumer beside the member's.
+
+    Attributes:
+        logs: What it is told.
+        asked: A question was put to it.
+        fails: How often it can't be opened.
+        open: How many there are.
+    """
+
+    def __init__(self) -> None:
+        self.logs: dict[TopicPartition, int] = {}
+        super().__init__(self.logs)
+        self.asked = threading.Event()
+        self.fails = 0
+        self.open = 0
+
+    def opened(self) -> contextlib.closing[Any]:
+        if self.fails:
+            self.fails -= 1
+            raise KafkaException(KafkaError(KafkaError._FAIL))
+        self.open += 1
+        return contextlib.closing(self)
+
+    def committed(self, partitions: NATIVE, timeout: float) -> list[SimpleNamespace]:
+        self.asked.set()
+        return super().committed(partitions, min(timeout, 0.01))
+
+    def close(self) -> None:
+        self.open -= 1
 
 
 class Librdkafka:
@@ -50,8 +125,9 @@ class Librdkafka:
         missed: It was asked for, and was not there.
         absent: How often it is not, before it is.
         stale: How often it takes no commit, for the member's epoch is not the newest.
-        found: Where partitions start, as it tells.
+        logs: Where partitions start, as it tells.
         interrupts: Asking for that: a Ctrl-C does.
+        beside: The consumer that is asked for what it does not tell.
         left: The consumer leaves the group, or has left: no question is answered any more.
         while_leaving: What the user does in on_revoke then.
         committed_: The offsets, in order.
@@ -67,8 +143,9 @@ class Librdkafka:
         self.missed = threading.Event()
         self.absent = 0
         self.stale = 0
-        self.found = GroupStarts()
+        self.logs = {THERE: 0}
         self.interrupts = False
+        self.beside = Beside()
         self.left = False
         self.while_leaving: Callable[[], object] = lambda: None
         self.committed_: list[int] = []
@@ -104,11 +181,14 @@ class Librdkafka:
         self.committed_ += [at.offset for at in offsets.values()]
         return dict.fromkeys(offsets, ErrorCode.none)
 
-    def starts(self, partitions: Partitions, *_: object) -> GroupStarts:
-        assert partitions
+    def look_up(self, search: Starts, _within: timedelta) -> None:
+        """In the middle of which a Ctrl-C may strike."""
+        look_up(cast(confluent_kafka.Consumer, Answered(self.logs)), search, timedelta(seconds=0.1))
         if self.interrupts:
             raise KeyboardInterrupt
-        return self.found
+
+    def aside(self) -> contextlib.closing[Any]:
+        return self.beside.opened()
 
 
 class Watching(Observer):
@@ -341,45 +421,171 @@ def test_nor_where_its_partition_is_lost_meanwhile(group: Group) -> None:
 # --- where to start ------------------------------------------------------------------------------
 
 HERE = [TopicPartition("t", p) for p in range(3)]
+AT_7 = OffsetAndMetadata(offset=7)
+
+
+class Searching:
+    """What the group's mailbox has told of starts.
+
+    Attributes:
+        committed: By generation.
+    """
+
+    def __init__(self, group: Group) -> None:
+        self.committed: dict[int, dict[TopicPartition, OffsetAndMetadata]] = {}
+        self.steps = 0
+        self._group = group
+
+    def look(self) -> None:
+        mailbox = self._group.backend.mailbox
+        while (item := mailbox.begin()) is not None:
+            mailbox.done()
+            if isinstance(item, StartsFound):
+                self.committed.setdefault(item.generation, {}).update(item.committed)
+            else:
+                assert isinstance(item, Step)
+                self.steps += 1
+
+    def wait_for(self, generation: int, *partitions: TopicPartition) -> None:
+        def told() -> bool:
+            self.look()
+            return self.committed.get(generation, {}).keys() >= set(partitions)
+
+        wait_until(told, f"no start of {partitions}")
+
+
+@pytest.fixture
+def searching(group: Group, monkeypatch: pytest.MonkeyPatch) -> Searching:
+    """Of a group that tells nothing in time."""
+    monkeypatch.setattr("kafka_coop.backend.late_starts._LOOK", timedelta(seconds=0.1))
+    group.librdkafka.logs.clear()
+    return Searching(group)
 
 
 def test_where_to_start_is_known_before_the_user_is_told(group: Group) -> None:
-    at, end = OffsetAndMetadata(offset=7, leader_epoch=2), OffsetAndMetadata(offset=9)
-    group.librdkafka.found = GroupStarts(committed={HERE[0]: at}, reset={HERE[1]: end})
+    group.librdkafka.logs = {HERE[0]: 7, HERE[1]: OFFSET_INVALID}
     with group.lock:
-        group.librdkafka.assigned(Partitions.of(HERE))
+        group.librdkafka.assigned(Partitions.of(HERE[:2]))
     starts, step = group.backend.mailbox.items
     assert isinstance(step, Step)
-    left_to_librdkafka = OffsetAndMetadata(offset=OFFSET_STORED)
     assert starts == StartsFound(
         generation=Generation(1),
-        committed={HERE[0]: at, HERE[2]: left_to_librdkafka},
-        reset={HERE[1]: end},
+        committed={HERE[0]: AT_7},
+        reset={HERE[1]: OffsetAndMetadata(offset=9)},
     )
+    assert not group.librdkafka.beside.asked.is_set(), "nothing is left"
 
 
-def test_a_ctrl_c_while_it_is_asked_for_leaves_it_to_librdkafka(group: Group) -> None:
-    group.librdkafka.interrupts = True
+def test_what_is_not_told_in_time_comes_later(group: Group, searching: Searching) -> None:
+    """A transaction has to decide first, for as long as it takes."""
+    native = group.librdkafka
+    native.logs = {HERE[0]: 7}
+    with group.lock:
+        native.assigned(Partitions.of(HERE))
+    assert native.beside.asked.wait(PATIENCE.total_seconds())
+    searching.look()
+    assert searching.committed == {1: {HERE[0]: AT_7}}
+    native.beside.logs |= {HERE[2]: 7}
+    searching.wait_for(1, HERE[2])
+    native.beside.logs |= {HERE[1]: 7}
+    searching.wait_for(1, *HERE)
+    wait_until(lambda: not native.beside.open, "the other consumer stays")
+
+
+@pytest.mark.usefixtures("searching")
+def test_what_is_taken_meanwhile_is_not_searched_for(group: Group) -> None:
+    native = group.librdkafka
+    with group.lock:
+        native.assigned(ALL)
+    assert native.beside.asked.wait(PATIENCE.total_seconds())
+    with group.lock:
+        native.revoked(ALL)
+    wait_until(lambda: not native.beside.open, "somebody is asked still")
+
+
+def test_what_comes_again_is_of_the_new_generation(group: Group, searching: Searching) -> None:
+    native = group.librdkafka
+    with group.lock:
+        native.assigned(ALL)
+        native.revoked(ALL)
+        native.assigned(ALL)
+    native.beside.logs[THERE] = 7
+    searching.wait_for(3, THERE)
+
+
+@pytest.mark.usefixtures("searching")
+def test_who_closes_waits_for_no_start(group: Group) -> None:
+    native = group.librdkafka
+    with group.lock:
+        native.assigned(ALL)
+    assert native.beside.asked.wait(PATIENCE.total_seconds())
+    group.backend.stop(PATIENCE)
+    assert not native.beside.open
+    with group.lock:
+        native.assigned(Partitions.of(HERE))
+    assert not native.beside.open, "nor does anybody begin to ask"
+
+
+def test_a_failure_of_the_other_consumer_passes(
+    group: Group, searching: Searching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafka_coop.backend.late_starts._AFTER_A_FAILURE", timedelta(0))
+    native = group.librdkafka
+    native.beside.fails = 3
+    native.beside.logs[THERE] = 7
+    with group.lock:
+        native.assigned(ALL)
+    searching.wait_for(1, THERE)
+    assert not native.beside.fails
+
+
+def test_a_ctrl_c_while_it_is_asked_for_loses_no_start(group: Group, searching: Searching) -> None:
+    native = group.librdkafka
+    native.interrupts = True
+    native.logs = {HERE[0]: 7}
+    native.beside.logs[HERE[1]] = 7
     with group.lock, pytest.raises(KeyboardInterrupt):
-        group.librdkafka.assigned(ALL)
+        native.assigned(Partitions.of(HERE[:2]))
     assert group.attended == 1
-    starts, step = group.backend.mailbox.items
-    assert isinstance(step, Step)
-    assert isinstance(starts, StartsFound)
-    assert {at.offset for at in starts.committed.values()} == {OFFSET_STORED}
+    searching.wait_for(1, *HERE[:2])
+    assert searching.steps == 1
+
+
+def test_what_was_told_twice_is_told_once(group: Group, searching: Searching) -> None:
+    """A Ctrl-C struck, and the fetcher does not know how far it came."""
+    native = group.librdkafka
+    native.logs = dict.fromkeys(HERE, 7)
+    with group.lock:
+        native.assigned(ALL)
+        native.assigned(Partitions.of(HERE))
+        native.assigned(ALL)
+        searching.look()
+        assert searching.committed == {1: {HERE[0]: AT_7}, 2: {HERE[1]: AT_7, HERE[2]: AT_7}}
+        native.lost(ALL)
+        native.revoked(ALL)
+        native.lost(ALL)
+    searching.look()
+    assert searching.steps == 3
 
 
 @pytest.mark.parametrize("there", [True, False])
 def test_so_it_is_of_what_is_assigned_by_hand(
-    group: Group, monkeypatch: pytest.MonkeyPatch, *, there: bool
+    group: Group, searching: Searching, monkeypatch: pytest.MonkeyPatch, *, there: bool
 ) -> None:
     monkeypatch.setattr("kafka_coop.backend.broker_assigned._LOOK_UP", timedelta(seconds=0.1))
-    group.librdkafka.found = GroupStarts(committed={THERE: OffsetAndMetadata(offset=7)})
-    group.librdkafka.absent = 0 if there else 100
-    group.backend.find_starts(ALL, Generation(-1), lambda some: some)
-    mailbox = group.backend.mailbox
-    wait_until(lambda: bool(mailbox.items), "nothing is found")
-    (starts,) = mailbox.items
-    assert isinstance(starts, StartsFound)
-    assert starts.generation == -1
-    assert starts.committed[THERE].offset == (7 if there else OFFSET_STORED)
+    native = group.librdkafka
+    native.absent = 0 if there else 100
+    native.logs = {THERE: 7}
+    wanted = [ALL]
+    group.backend.find_starts(ALL, Generation(-1), lambda some: some & wanted[0])
+    if not there:
+        assert native.beside.asked.wait(PATIENCE.total_seconds())
+        native.beside.logs[THERE] = 7
+    searching.wait_for(-1, THERE)
+    native.logs.clear()
+    native.beside.logs.clear()
+    native.beside.asked.clear()
+    group.backend.find_starts(ALL, Generation(-2), lambda some: some & wanted[0])
+    assert native.beside.asked.wait(PATIENCE.total_seconds())
+    wanted[0] = NO_PARTITIONS
+    wait_until(lambda: not native.beside.open, "nobody wants it any more")

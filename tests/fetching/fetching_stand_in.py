@@ -103,24 +103,27 @@ class Striking:
     """A `StandIn`, one of whose next calls ends with an exception.
 
     Attributes:
+        inner: It.
         calls_left: That one's number, from 1 on. Zero or less: none does.
         too_late: It strikes when the call has done its work, not before.
     """
 
+    kind: type[StandIn] = StandIn
+
     def __init__(self, config: dict[str, object]) -> None:
-        self.inner = StandIn(config)
+        self.inner: Any = self.kind(config)
         self.calls_left = 0
         self.too_late = False
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self.inner, name)
 
-        def call(*arguments: Any) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
             self.calls_left -= 1
             strikes = self.calls_left == 0
             if strikes and not self.too_late:
                 raise InterruptionError
-            result = method(*arguments)
+            result = method(*arguments, **named)
             if strikes:
                 raise InterruptionError
             return result

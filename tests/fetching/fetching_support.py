@@ -120,3 +120,9 @@ def record(
     partition: int, offset: int, *, topic: str = "t", epoch: int = -1, value: bytes = b""
 ) -> Message:
     return Message(topic=topic, partition=partition, offset=offset, value=value, leader_epoch=epoch)
+
+
+def in_turn(messages: list[Message], starts: dict[TopicPartition, int]) -> None:
+    """No record was lost, and none repeated."""
+    for of, found in offsets(messages).items():
+        assert found == list(range(starts[of], starts[of] + len(found))), of

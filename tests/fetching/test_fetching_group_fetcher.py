@@ -1,18 +1,22 @@
-"""KIP-848's fetcher: what a Ctrl-C swallows is fetched again, and not committed before."""
+"""KIP-848's fetcher: what a Ctrl-C swallows is fetched again, and not committed before.
+
+And whatever strikes when: what the group gives is delivered from where its start is, once that is
+known, and from nowhere else.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, ClassVar, cast
 
 import confluent_kafka
 import pytest
 from confluent_kafka import OFFSET_STORED, KafkaError, KafkaException, Message
-from fetching_stand_in import NATIVE, InterruptionError, StandIn
-from fetching_support import offsets
+from fetching_stand_in import NATIVE, InterruptionError, StandIn, Striking
+from fetching_support import in_turn, offsets, record
 
-from kafka_coop.config import OffsetReset
 from kafka_coop.fetching.group_fetcher import GroupFetcher
 from kafka_coop.fetching.group_metadata import encode_group_metadata
 from kafka_coop.protocol.messages import OffsetAndMetadata
@@ -38,6 +42,7 @@ class Group(StandIn):
         errors: Come in place of records.
         failure: The code with which the coordinator's answer is replaced; None: it answers.
         queue: Rebalances that the next poll tells of: what is assigned, or what is revoked.
+        strikes: A Ctrl-C does, upon the next callback, before its first line.
         inside: It is in a callback, and so may not be asked what it would not come back from.
         credentials: What it logs in with.
         closed: It is; whoever asks it anything from then on, or is told of anything, fails.
@@ -51,7 +56,9 @@ class Group(StandIn):
         self.errors: list[Message] = []
         self.failure: int | None = None
         self.queue: list[tuple[str, list[int]]] = []
+        self.strikes = False
         self.told: dict[str, Callable[[Any, NATIVE], None]] = {}
+        self.acted = False
         self.closed = False
         self.inside = False
         name = config.get("sasl.username", "first")
@@ -76,17 +83,32 @@ class Group(StandIn):
         return encode_group_metadata(IDENTITY)
 
     def _tell(self) -> None:
-        """confluent's own code does what a callback has not."""
+        """confluent's own code does what a callback has not, unless that has done anything.
+
+        A revocation is followed by an assignment of what comes in its place, which may be nothing.
+        An exception ends the poll only when there is nothing more to tell.
+        """
+        struck: BaseException | None = None
         while self.queue:
             how, given = self.queue.pop(0)
             native = [confluent_kafka.TopicPartition("t", p, OFFSET_STORED) for p in given]
-            self.inside = True
-            self.told[how](self, native)
+            strikes, self.strikes = self.strikes, False
+            self.inside, self.acted = True, False
+            try:
+                if not strikes:
+                    self.told[how](self, native)
+            except InterruptionError as error:
+                struck = error
             self.inside = False
-            if how == "on_assign":
-                self.incremental_assign([p for p in native if p.partition not in self.upcoming])
-            else:
-                self.incremental_unassign([p for p in native if p.partition in self.upcoming])
+            if not self.acted and how == "on_assign":
+                self.incremental_assign(native)
+            elif not self.acted:
+                self.incremental_unassign(native)
+            if how == "on_revoke":
+                self.queue.append(("on_assign", []))
+            struck = InterruptionError() if strikes else struck
+        if struck is not None:
+            raise struck
 
     def committed(self, partitions: NATIVE, _timeout: float) -> NATIVE:
         if self.failure is not None:
@@ -110,10 +132,15 @@ class Group(StandIn):
 
     def incremental_assign(self, partitions: NATIVE) -> None:
         where = {p.partition: p.offset for p in partitions}
+        self.acted = True
         super().incremental_assign(partitions)
         for of, offset in where.items():
             if offset == OFFSET_STORED:
                 self.upcoming[of] = 10 if of == 0 else 0
+
+    def incremental_unassign(self, partitions: NATIVE) -> None:
+        self.acted = True
+        super().incremental_unassign(partitions)
 
     def consume(self, n: int, timeout: float) -> list[Message]:
         return self.errors or super().consume(n, timeout)
@@ -128,7 +155,7 @@ class Group(StandIn):
 
 class Bench:
     def __init__(self) -> None:
-        self.fetcher = GroupFetcher({}, reset=OffsetReset.EARLIEST)
+        self.fetcher = GroupFetcher({})
         self.native = cast(Group, self.fetcher._consumer)
 
     def swallow(self) -> None:
@@ -158,12 +185,11 @@ def test_what_a_ctrl_c_swallows_is_neither_committed_nor_passed_over(bench: Benc
 
 
 def test_so_are_the_first_records_of_a_partition(bench: Bench) -> None:
-    """Where it began librdkafka alone knows: where the group has committed, or by the reset."""
     fetcher = bench.fetcher
-    fetcher.add(dict.fromkeys(BOTH, OffsetAndMetadata(offset=OFFSET_STORED)))
+    fetcher.add(STARTS)
     bench.swallow()
-    assert fetcher.positions(JUST_A).get(A, OffsetAndMetadata(offset=10)).offset == 10
-    assert offsets(fetcher.take(8, 0))[A] == [10, 11, 12, 13]
+    assert fetcher.positions(BOTH) == STARTS
+    assert offsets(fetcher.take(8, 0))[B] == [50, 51, 52, 53]
 
 
 def test_what_was_delivered_of_an_earlier_assignment_does_not_count(bench: Bench) -> None:
@@ -189,20 +215,29 @@ class Told:
         delivered: How far each partition had come when it was revoked.
         owned: What it was told that it has.
         raises: In on_revoke.
+        starts: Where partitions start, as far as it knows in on_assign.
     """
 
     def __init__(self, fetcher: GroupFetcher) -> None:
+        self.starts = {A: OffsetAndMetadata(offset=10), B: OffsetAndMetadata(offset=0)}
         self.of: list[tuple[str, Partitions]] = []
         self.delivered: dict[TopicPartition, int] = {}
         self.owned = NO_PARTITIONS
         self.raises: BaseException | None = None
         self._fetcher = fetcher
-        fetcher.subscribe(["t"], assigned=self._assigned, revoked=self._revoked, lost=_never)
+        fetcher.subscribe(["t"], assigned=self._assigned, revoked=self._revoked, lost=self._lost)
 
     def _assigned(self, given: Partitions) -> None:
+        if not given:
+            return  # with a revocation
         self.of.append(("assigned", given))
         self.owned |= given
-        self._fetcher.add(dict.fromkeys(given, OffsetAndMetadata(offset=OFFSET_STORED)))
+        self._fetcher.add({of: at for of, at in self.starts.items() if of in given})
+
+    def _lost(self, gone: Partitions) -> None:
+        self.of.append(("lost", gone))
+        self.owned -= gone
+        self._fetcher.remove(gone & self._fetcher.assignment())
 
     def _revoked(self, gone: Partitions) -> None:
         self.of.append(("revoked", gone))
@@ -328,3 +363,249 @@ def test_a_coordinator_that_refuses_is_heard_and_one_that_says_nothing_is_not(
 ) -> None:
     bench.native.failure = failure
     assert bench.fetcher.hears("t", 0.1) is heard
+
+
+# --- what the group gave -------------------------------------------------------------------------
+
+
+def given(bench: Bench, *known: TopicPartition) -> Told:
+    """Both partitions are given, and where these start is known by then."""
+    told = Told(bench.fetcher)
+    told.starts = {of: STARTS[of] for of in known}
+    bench.native.queue.append(("on_assign", [0, 1]))
+    assert bench.fetcher.next(0) is None
+    return told
+
+
+def answering_the_group(native: Group) -> None:
+    """From here on librdkafka would take it for an answer to the group if anything is changed."""
+
+    def refuse(partitions: NATIVE) -> None:
+        pytest.fail(f"{partitions} are changed")
+
+    native.incremental_assign = refuse  # type: ignore[method-assign]
+    native.incremental_unassign = refuse  # type: ignore[method-assign]
+
+
+def test_what_has_no_start_yet_stands_still(bench: Bench) -> None:
+    given(bench, A)
+    assert bench.native.upcoming.keys() == {0, 1}, "librdkafka has them all"
+    assert Partitions.of(offsets(bench.fetcher.take(8, 0))) == JUST_A
+    assert bench.fetcher.assignment() == JUST_A
+    answering_the_group(bench.native)
+    bench.fetcher.add({B: STARTS[B]})
+    assert bench.fetcher.positions(BOTH)[B] == STARTS[B]
+    assert offsets(bench.fetcher.take(8, 0))[B][0] == 50
+
+
+def test_it_begins_with_a_later_poll_where_librdkafka_has_not_started_it(bench: Bench) -> None:
+    given(bench, A)
+    bench.native.not_started = True
+    bench.fetcher.add({B: STARTS[B]})
+    assert B not in offsets(bench.fetcher.take(8, 0))
+    assert bench.fetcher.positions(BOTH)[B] == STARTS[B]
+    bench.fetcher.seek(B, 60)
+    bench.native.not_started = False
+    assert offsets(bench.fetcher.take(8, 0))[B][0] == 60
+
+
+def test_a_seek_that_librdkafka_can_t_do_yet_delivers_nothing_from_before(bench: Bench) -> None:
+    given(bench, A, B)
+    bench.fetcher.take(8, 0)
+    bench.native.not_started = True
+    bench.fetcher.seek(B, 60)
+    assert bench.fetcher.positions(BOTH)[B].offset == 60
+    assert B not in offsets(bench.fetcher.take(8, 0))
+    bench.native.not_started = False
+    assert offsets(bench.fetcher.take(8, 0))[B][0] == 60
+
+
+def test_what_stands_still_is_revoked_as_any_other_and_may_come_again(bench: Bench) -> None:
+    told = given(bench, A)
+    bench.native.queue.append(("on_revoke", [0, 1]))
+    bench.native.log[0].clear()
+    bench.fetcher.next(0)
+    assert told.of == [("assigned", BOTH), ("revoked", BOTH)]
+    assert not bench.native.upcoming
+    assert not bench.native.paused, "the flag would outlive it"
+    told.starts = STARTS
+    bench.native.queue.append(("on_assign", [1]))
+    bench.fetcher.next(0)
+    assert offsets(bench.fetcher.take(8, 0))[B][0] == 50
+
+
+def test_what_is_let_go_of_is_librdkafkas_until_the_group_takes_it(bench: Bench) -> None:
+    given(bench, A, B)
+    bench.fetcher.pause(JUST_A)
+    answering_the_group(bench.native)
+    bench.fetcher.remove(JUST_A)
+    assert bench.fetcher.assignment() == Partitions.of([B])
+    assert A not in offsets(bench.fetcher.take(8, 0))
+    bench.fetcher.add({A: OffsetAndMetadata(offset=5)})
+    assert offsets(bench.fetcher.take(8, 0))[A][0] == 5
+
+
+def test_pauses_outlast_the_search_for_a_start(bench: Bench) -> None:
+    given(bench, A)
+    bench.native.not_started = True
+    bench.fetcher.add({B: STARTS[B]})
+    bench.fetcher.pause(BOTH)
+    bench.fetcher.resume(BOTH)
+    assert Partitions.of(offsets(bench.fetcher.take(8, 0))) == JUST_A, "it is not resumed too early"
+    bench.fetcher.pause(Partitions.of([B]))
+    bench.native.not_started = False
+    assert Partitions.of(offsets(bench.fetcher.take(8, 0))) == JUST_A
+    bench.fetcher.resume(BOTH)
+    assert Partitions.of(offsets(bench.fetcher.take(8, 0))) == BOTH
+
+
+def test_a_start_that_is_none_is_refused_and_nothing_is_changed(bench: Bench) -> None:
+    given(bench, A)
+    with pytest.raises(KafkaException, match="no offset to start from"):
+        bench.fetcher.add({B: OffsetAndMetadata(offset=OFFSET_STORED)})
+    with pytest.raises(KafkaException, match="fetched already"):
+        bench.fetcher.add(STARTS)
+    assert bench.fetcher.assignment() == JUST_A
+    assert Partitions.of(offsets(bench.fetcher.take(8, 0))) == JUST_A
+
+
+def test_what_librdkafka_refuses_is_not_fetched(bench: Bench) -> None:
+    def refuse(partitions: NATIVE) -> None:
+        raise KafkaException(KafkaError(KafkaError._FATAL, f"{partitions}"))
+
+    bench.native.incremental_assign, assign = refuse, bench.native.incremental_assign  # type: ignore[method-assign]
+    with pytest.raises(KafkaException):
+        bench.fetcher.add(STARTS)
+    assert not bench.fetcher.assignment()
+    bench.native.incremental_assign = assign  # type: ignore[method-assign]
+    bench.fetcher.add({B: STARTS[B]})
+    assert offsets(bench.fetcher.take(8, 0)).keys() == {B}
+
+
+def test_of_what_is_not_fetched_nothing_can_be_changed(bench: Bench) -> None:
+    given(bench, A)
+    with pytest.raises(KafkaException, match="not fetched"):
+        bench.fetcher.seek(B, 3)
+    with pytest.raises(KafkaException, match="not fetched"):
+        bench.fetcher.remove(BOTH)
+    assert bench.fetcher.assignment() == JUST_A
+
+
+def test_a_ctrl_c_upon_an_assignment_keeps_nobody_from_hearing_of_it(bench: Bench) -> None:
+    """confluent's own code assigns, and librdkafka finds its own starts."""
+    told = Told(bench.fetcher)
+    told.starts = STARTS
+    bench.native.queue.append(("on_assign", [0, 1]))
+    bench.native.strikes = True
+    with pytest.raises(InterruptionError):
+        bench.fetcher.next(0)
+    assert not told.of
+    assert bench.native.upcoming == {0: 10, 1: 0}
+    answering_the_group(bench.native)
+    got = bench.fetcher.take(8, 0)
+    assert told.of == [("assigned", BOTH)]
+    got += bench.fetcher.take(8, 0)
+    assert offsets(got) == {A: list(range(8)), B: list(range(50, 58))}
+    assert told.of == [("assigned", BOTH)]
+
+
+@pytest.mark.parametrize("then", ["on_assign", "on_revoke"])
+def test_nor_does_what_librdkafka_tells_of_next(bench: Bench, then: str) -> None:
+    """In the same poll, which ends only then."""
+    told = Told(bench.fetcher)
+    told.starts = STARTS
+    if then == "on_revoke":
+        bench.native.queue.append(("on_assign", [1]))
+        bench.fetcher.next(0)
+        bench.native.log[1].clear()
+    bench.native.queue += [("on_assign", [0]), (then, [1])]
+    bench.native.strikes = True
+    with pytest.raises(InterruptionError):
+        bench.fetcher.next(0)
+    assert told.of[-1][1] == Partitions.of([B])
+    assert offsets(bench.fetcher.take(8, 0))[A][0] == 0
+    assert told.of[-1] == ("assigned", JUST_A)
+
+
+@pytest.mark.parametrize("known", [[A, B], []], ids=["known", "not known"])
+def test_a_ctrl_c_upon_a_revocation_neither(bench: Bench, known: list[TopicPartition]) -> None:
+    """Somebody may own it by now."""
+    told = given(bench, *known)
+    bench.fetcher.pause(JUST_A)
+    for log in bench.native.log.values():
+        log.clear()
+    bench.native.queue.append(("on_revoke", [0]))
+    bench.native.strikes = True
+    with pytest.raises(InterruptionError):
+        bench.fetcher.next(0)
+    assert A not in bench.fetcher.assignment()
+    bench.fetcher.take(8, 0)
+    assert told.of == [("assigned", BOTH), ("lost", JUST_A)]
+    bench.native.log[0] = [record(0, offset, epoch=7) for offset in range(9)]
+    told.starts = STARTS
+    bench.native.queue.append(("on_assign", [0]))
+    bench.fetcher.next(0)
+    assert offsets(bench.fetcher.take(8, 0))[A][0] == 0
+
+
+def test_who_closes_then_is_told_of_nothing_more(bench: Bench) -> None:
+    """`owns` says so, too: what it was not told of is not to be given up by it."""
+    told = Told(bench.fetcher)
+    bench.native.queue.append(("on_assign", [0]))
+    bench.native.strikes = True
+    with pytest.raises(InterruptionError):
+        bench.fetcher.next(0)
+    bench.fetcher.leave(lambda: bool(told.owned))
+    assert bench.native.closed
+    assert not bench.native.upcoming
+
+
+class StrikingGroup(Striking):
+    kind = Group
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("call", range(1, 10))
+@pytest.mark.parametrize("known", [[], [A], [A, B]])
+def test_wherever_it_strikes_what_is_given_is_delivered_from_its_start(
+    monkeypatch: pytest.MonkeyPatch, known: list[TopicPartition], call: int, late: bool
+) -> None:
+    monkeypatch.setattr(confluent_kafka, "Consumer", StrikingGroup)
+    fetcher = GroupFetcher({})
+    native = cast(StrikingGroup, fetcher._consumer)
+    told = Told(fetcher)
+    told.starts = {of: STARTS[of] for of in known}
+    native.inner.queue.append(("on_assign", [0, 1]))
+    native.calls_left, native.too_late = call, late
+    got: list[Message] = []
+
+    def poll() -> None:
+        with suppress(InterruptionError):
+            fetcher.next(0)
+
+    def take() -> None:
+        with suppress(InterruptionError):
+            got.extend(fetcher.take(8, 0))
+
+    while native.inner.queue:
+        poll()
+    for _ in range(3):
+        take()
+    assert told.of[0] == ("assigned", BOTH)
+    assert not Partitions.of(offsets(got)) - Partitions.of(known)
+    while unknown := BOTH - fetcher.assignment():
+        with suppress(InterruptionError):
+            fetcher.add({of: STARTS[of] for of in unknown})
+    for _ in range(4):
+        take()
+    in_turn(got, {of: at.offset for of, at in STARTS.items()})
+    assert Partitions.of(offsets(got)) == BOTH
+    native.inner.queue.append(("on_revoke", [0, 1]))
+    for log in native.inner.log.values():
+        log.clear()
+    while native.inner.queue:
+        poll()
+    poll()
+    assert not native.inner.upcoming
+    assert not native.inner.paused
+    assert told.of[1:] in ([("revoked", BOTH)], [("lost", BOTH)])

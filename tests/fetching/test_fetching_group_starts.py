@@ -1,4 +1,4 @@
-"""KIP-848: where to start is an absolute offset, or left to librdkafka."""
+"""KIP-848: where to start is an absolute offset that brokers tell; what they don't stays to ask."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
 from kafka_coop.config import OffsetReset
-from kafka_coop.fetching.group_starts import GroupStarts, look_up
+from kafka_coop.fetching.group_starts import look_up
+from kafka_coop.offsets.starts import Starts
+from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import OFFSET_EARLIEST, OFFSET_LATEST, OffsetAndMetadata
 from kafka_coop.types import NO_PARTITIONS, Partitions, TopicPartition
 
@@ -29,6 +31,7 @@ class Consumer:
 
     Attributes:
         takes: Seconds for the coordinator's answer.
+        forgets: What it leaves out of its answer.
         silent: What is not answered at all.
         early: How often librdkafka gives up at once, before its time.
         away: How many questions are not answered.
@@ -39,6 +42,7 @@ class Consumer:
 
     def __init__(self) -> None:
         self.takes = 0.0
+        self.forgets = NO_PARTITIONS
         self.silent: str | None = None
         self.early = 0
         self.away = 0
@@ -62,6 +66,7 @@ class Consumer:
                 epoch=3,
             )
             for at in partitions
+            if _of(at) not in self.forgets
         ]
 
     def offsets_for_times(self, partitions: NATIVE, timeout: float) -> list[SimpleNamespace]:
@@ -99,50 +104,89 @@ def _told(
     return SimpleNamespace(
         topic=of.topic,
         partition=of.partition,
+        metadata=None,
         offset=offset,
         leader_epoch=epoch,
         error=None if error is None else KafkaError(error),
     )
 
 
-def asked(consumer: Consumer, reset: OffsetReset, within: float = 30) -> GroupStarts:
-    native = cast(confluent_kafka.Consumer, consumer)
-    return look_up(native, ALL, reset, timedelta(seconds=within))
+def asked(
+    consumer: Consumer, reset: OffsetReset, within: float = 30, of: Partitions = ALL
+) -> Starts:
+    search = Starts(reset=reset, unfetched=of)
+    look_up(cast(confluent_kafka.Consumer, consumer), search, timedelta(seconds=within))
+    return search
+
+
+DENIED = {FORBIDDEN: ErrorCode.topic_authorization_failed}
 
 
 @pytest.mark.parametrize(("reset", "at"), [(OffsetReset.EARLIEST, 2), (OffsetReset.LATEST, 40)])
-def test_what_is_not_told_well_is_left_out(reset: OffsetReset, at: int) -> None:
-    found = asked(Consumer(), reset)
-    assert found == GroupStarts(committed=AT, reset={NEW: OffsetAndMetadata(offset=at)})
+def test_what_is_not_told_well_is_still_to_be_asked_for(reset: OffsetReset, at: int) -> None:
+    search = asked(Consumer(), reset)
+    assert search.committed == AT
+    assert search.listed_at == {NEW: OffsetAndMetadata(offset=at)}
+    assert search.failed == DENIED
+    assert search.unlisted.keys() == {LEADERLESS, BROKEN}
+    assert not search.unfetched
 
 
-def test_where_the_reset_is_an_error_librdkafka_tells_it() -> None:
+def test_where_the_reset_is_an_error_no_leader_is_asked() -> None:
     consumer = Consumer()
-    assert asked(consumer, OffsetReset.ERROR) == GroupStarts(committed=AT)
+    search = asked(consumer, OffsetReset.ERROR)
+    assert search.committed == AT
+    assert set(search.without) == {NEW, LEADERLESS, BROKEN}
+    assert search.complete
     assert len(consumer.asked) == 1
 
 
 def test_who_is_not_told_what_is_committed_does_not_reset() -> None:
     consumer = Consumer()
     consumer.silent = "committed"
-    assert asked(consumer, OffsetReset.LATEST, within=0.2) == GroupStarts()
-    consumer.refuses, consumer.silent = True, None
-    consumer.asked.clear()
-    assert asked(consumer, OffsetReset.LATEST) == GroupStarts()
-    assert len(consumer.asked) == 1, "and would do so again"
+    assert asked(consumer, OffsetReset.LATEST, within=0.2) == Starts(OffsetReset.LATEST, ALL)
+    consumer.silent, consumer.forgets = None, Partitions.of([NEW, COMMITTED])
+    assert asked(consumer, OffsetReset.LATEST, within=0.2).unfetched == consumer.forgets
+
+
+def test_what_the_coordinator_refuses_is_not_asked_again() -> None:
+    consumer = Consumer()
+    consumer.refuses = True
+    search = asked(consumer, OffsetReset.LATEST)
+    assert search.failed == dict.fromkeys(ALL, ErrorCode.group_authorization_failed)
+    assert search.complete
+    assert len(consumer.asked) == 1
 
 
 def test_what_is_committed_counts_although_the_leaders_are_silent() -> None:
     consumer = Consumer()
     consumer.silent = "offsets_for_times"
-    assert asked(consumer, OffsetReset.LATEST, within=0.2) == GroupStarts(committed=AT)
+    search = asked(consumer, OffsetReset.LATEST, within=0.2)
+    assert search.committed == AT
+    assert search.unlisted.keys() == {NEW, LEADERLESS, BROKEN}
 
 
 def test_a_transaction_on_one_partition_keeps_no_other_from_its_start() -> None:
     consumer = Consumer()
     consumer.undecided = {LEADERLESS}
-    found = asked(consumer, OffsetReset.LATEST, within=2)
-    assert found == GroupStarts(committed=AT, reset={NEW: OffsetAndMetadata(offset=40)})
+    search = asked(consumer, OffsetReset.LATEST, within=2)
+    assert search.committed == AT
+    assert search.listed_at == {NEW: OffsetAndMetadata(offset=40)}
+    assert search.unfetched == Partitions.of([LEADERLESS])
+
+
+def test_a_search_goes_on_where_it_stopped() -> None:
+    consumer = Consumer()
+    consumer.undecided = {COMMITTED}
+    search = asked(consumer, OffsetReset.LATEST, within=0.5)
+    assert search.unfetched == Partitions.of([COMMITTED])
+    consumer.undecided.clear()
+    consumer.asked.clear()
+    search.unlisted.clear()
+    look_up(cast(confluent_kafka.Consumer, consumer), search, timedelta(seconds=30))
+    assert search.committed == AT
+    assert search.complete
+    assert len(consumer.asked) == 1
 
 
 def test_a_coordinator_that_was_away_is_asked_once_more() -> None:
@@ -154,8 +198,7 @@ def test_a_coordinator_that_was_away_is_asked_once_more() -> None:
 
 def test_of_nothing_nobody_is_asked() -> None:
     consumer = Consumer()
-    native = cast(confluent_kafka.Consumer, consumer)
-    assert look_up(native, NO_PARTITIONS, OffsetReset.LATEST, timedelta(30)) == GroupStarts()
+    assert asked(consumer, OffsetReset.LATEST, of=NO_PARTITIONS).complete
     assert not consumer.asked
 
 

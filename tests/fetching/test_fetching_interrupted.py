@@ -14,13 +14,12 @@ import confluent_kafka
 import pytest
 from confluent_kafka import Message
 from fetching_stand_in import InterruptionError, Striking
-from fetching_support import offsets
+from fetching_support import in_turn, offsets
 
 from kafka_coop.backend.mailbox import Mailbox, StartsFound
 from kafka_coop.client.handover import Handover
 from kafka_coop.client.ownership import Ownership
 from kafka_coop.client.polling import Polling
-from kafka_coop.config import OffsetReset
 from kafka_coop.fetching.fetcher import Fetcher
 from kafka_coop.fetching.group_fetcher import GroupFetcher
 from kafka_coop.fetching.native import partition_of
@@ -36,12 +35,6 @@ STARTS = {A: OffsetAndMetadata(offset=0), B: OffsetAndMetadata(offset=50)}
 
 EVERY_CALL = pytest.mark.parametrize("call", range(1, 9))
 BEFORE_OR_AFTER = pytest.mark.parametrize("too_late", [False, True], ids=["before", "after"])
-
-
-def in_turn(messages: list[Message], starts: dict[TopicPartition, int]) -> None:
-    """No record was lost, and none repeated."""
-    for of, found in offsets(messages).items():
-        assert found == list(range(starts[of], starts[of] + len(found))), of
 
 
 class Bench:
@@ -280,17 +273,19 @@ class TestInPoll:
         assert offsets(member.got)[A][0] == 90
 
 
-@pytest.mark.parametrize("call", [1, 2])
+@pytest.mark.parametrize("call", [1, 2, 3])
 @BEFORE_OR_AFTER
 def test_so_it_is_where_librdkafka_is_the_member(
     monkeypatch: pytest.MonkeyPatch, call: int, too_late: bool
 ) -> None:
     monkeypatch.setattr(confluent_kafka, "Consumer", Striking)
-    fetcher = GroupFetcher({}, reset=OffsetReset.LATEST)
+    fetcher = GroupFetcher({})
     native = cast(Striking, fetcher._consumer)
     native.calls_left, native.too_late = call, too_late
     with suppress(InterruptionError):
         fetcher.add(STARTS)
+    if fetcher.assignment() != BOTH:
+        fetcher.add(STARTS)  # as `Ownership` does
     with suppress(InterruptionError):
         fetcher.take(8, 0)
     assert native.inner.upcoming.keys() == {0, 1}

@@ -11,7 +11,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_INVALID,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType  # type: ignore[attr-defined]  # its stubs hide them
 from integration_support import (
     PATIENCE,
@@ -30,9 +36,11 @@ from test_integration_versions import NEWEST
 
 from kafka_coop import CoopConsumer
 from kafka_coop.assignors import Range
+from kafka_coop.fetching.native import plain_partitions
 from kafka_coop.kafka_errors import ConfigurationException
 from kafka_coop.testing import LocalKafka
 from kafka_coop.testing.cluster import KafkaCluster
+from kafka_coop.types import Partitions
 
 pytestmark = [pytest.mark.kafka, pytest.mark.since("4.0", "group.protocol=consumer (KIP-848)")]
 
@@ -148,9 +156,9 @@ def test_what_came_before_a_partitions_first_record_was_taken_is_the_next_owners
         first.hooks["assigned"] = lambda consumer, ps: consumer.pause(ps)
         first.subscribe(topic)
         shared(topic, 2, first)
-        known = [p.offset for p in first.consumer.position(first.consumer.assignment())]
+        there = first.consumer.assignment()
+        until(lambda: all(p.offset == 3 for p in first.consumer.position(there)), first)
         publish(kafka, topic, 2, 0, 1)
-    assert known == [3, 3]
     second = NextGeneration(kafka, group, topic, auto_offset_reset="latest")
     with members(second):
         until(lambda: len(second.records) == 4, second)
@@ -169,6 +177,94 @@ def test_a_seek_right_behind_on_assign_goes(kafka: KafkaCluster) -> None:
         member.consumer.seek(TopicPartition(topic, 0, 1))
         until(lambda: len(member.records) >= 2, member)
     assert member.records[:2] == [(topic, 0, 1), (topic, 0, 2)]
+
+
+@pytest.mark.verdict
+@on_the_newest_too
+def test_a_start_that_is_told_late_is_known_from_then_on(kafka: KafkaCluster) -> None:
+    """A transaction holds its offset back; with ``latest`` what comes before it was told is not
+    ours, and all that comes after is: the next owner's, where we have not polled it."""
+    topic, group = unique("t"), unique("g")
+    kafka.create_topic(topic, partitions=2)
+    producer = Producer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": unique("x")}
+    )
+    producer.init_transactions(PATIENCE)
+    before = NextGeneration(kafka, group, topic, enable_auto_commit=False)
+    with members(before):
+        shared(topic, 2, before)
+        producer.begin_transaction()
+        metadata = before.consumer.consumer_group_metadata()
+        producer.send_offsets_to_transaction([TopicPartition(topic, 0, 0)], metadata, PATIENCE)
+    first = NextGeneration(kafka, group, topic, auto_offset_reset="latest")
+    with members(first):
+        shared(topic, 2, first)
+        there = [TopicPartition(topic, p) for p in range(2)]
+        assert [p.offset for p in first.consumer.position(there)] == [OFFSET_INVALID, 0]
+        publish(kafka, topic, 3, 0, 1)
+        until(lambda: len(first.records) == 3, first)
+        assert {p for _, p, _ in first.records} == {1}, "nothing of the other is delivered"
+        producer.abort_transaction(PATIENCE)
+        until(lambda: first.consumer.position(there)[0].offset == 3, first)
+        first.consumer.pause(there)
+        publish(kafka, topic, 2, 0)
+    second = NextGeneration(kafka, group, topic, auto_offset_reset="latest")
+    with members(second):
+        until(lambda: len(second.records) == 2, second)
+        publish(kafka, topic, 1, 0)
+        until(lambda: len(second.records) == 3, second)
+    assert second.records == [(topic, 0, offset) for offset in (3, 4, 5)]
+    assert not first.raised + second.raised
+
+
+@pytest.mark.verdict
+@on_the_newest_too
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+def test_a_ctrl_c_upon_librdkafkas_callback_hides_no_partition(
+    kafka: KafkaCluster, monkeypatch: pytest.MonkeyPatch, reset: str
+) -> None:
+    """It strikes before the first line of ours, and confluent-kafka assigns in our place."""
+    topic, group = unique("t"), unique("g")
+    kafka.create_topic(topic, partitions=2)
+    publish(kafka, topic, 5, 0, 1)
+    strikes = 1
+
+    def struck(natives: list[TopicPartition]) -> Partitions:
+        nonlocal strikes
+        strikes -= 1
+        if strikes == 0:
+            raise KeyboardInterrupt
+        return plain_partitions(natives)
+
+    monkeypatch.setattr("kafka_coop.fetching.group_fetcher.plain_partitions", struck)
+    first = NextGeneration(kafka, group, topic, auto_offset_reset=reset)
+    first_told = 0 if reset == "earliest" else 5
+    with members(first):
+        with pytest.raises(KeyboardInterrupt):
+            until(lambda: strikes < 1, first)
+        assert not first.owned
+        shared(topic, 2, first)
+        publish(kafka, topic, 5, 0, 1)
+        expected = sorted((topic, p, o) for p in range(2) for o in range(first_told, 10))
+        until(lambda: len(first.records) >= len(expected), first)
+        assert sorted(first.records) == expected
+        second = NextGeneration(kafka, group, topic, auto_offset_reset=reset)
+        with members(second):
+            strikes = 1
+            with pytest.raises(KeyboardInterrupt):
+                until(lambda: strikes < 1, first, second)
+            assert len(first.owned) == 2, "it is not told yet"
+            shared(topic, 2, first, second)
+            assert first.count("lost") == 1
+            assert first.balance() == first.owned
+            publish(kafka, topic, 5, 0, 1)
+            until(
+                lambda: len(first.records) + len(second.records) >= len(expected) + 10,
+                first,
+                second,
+            )
+    first.consumer.close()
+    assert not first.raised + second.raised
 
 
 def test_on_assign_says_where_to_start_and_pausing_holds(kafka: KafkaCluster) -> None:

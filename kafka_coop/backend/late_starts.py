@@ -1,0 +1,115 @@
+"""Where librdkafka's member begins, where that was not told in time for on_assign.
+
+A transaction may have to decide on an offset first, a leader may be away: that takes as long as it
+takes. So a thread goes on asking, by a consumer beside the member's, which others poll meanwhile.
+Both are there only while something is searched for.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import timedelta
+
+import confluent_kafka
+
+from kafka_coop.backend.mailbox import StartsFound, newly_found
+from kafka_coop.fetching.group_starts import look_up
+from kafka_coop.offsets.starts import Starts
+from kafka_coop.types import Generation, Partitions
+
+_LOOK = timedelta(seconds=1)
+"""For one question; whoever closes may have to wait for the end of it."""
+
+_AGAIN = timedelta(seconds=0.1)
+"""Between two questions, each of which may be refused at once."""
+
+_AFTER_A_FAILURE = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Searched:
+    search: Starts
+    generation: Generation
+    still_wanted: Callable[[Partitions], Partitions]
+
+
+class LateStarts:
+    """One consumer's.
+
+    Args:
+        aside: Opens the consumer that is asked.
+        found: Told of what was, by the thread.
+        name: Of the thread.
+        logger: Of failures that nobody expects.
+    """
+
+    def __init__(
+        self,
+        aside: Callable[[], closing[confluent_kafka.Consumer]],
+        found: Callable[[StartsFound], None],
+        name: str,
+        logger: logging.Logger,
+    ) -> None:
+        self._aside = aside
+        self._found = found
+        self._name = name
+        self._log = logger
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._searched: list[_Searched] = []
+        self._running = False
+        self._thread: threading.Thread | None = None
+
+    def go_on(
+        self,
+        search: Starts,
+        generation: Generation,
+        still_wanted: Callable[[Partitions], Partitions],
+    ) -> None:
+        """Asks for what this search has still to ask for. Any thread."""
+        with self._lock:
+            self._searched.append(_Searched(search, generation, still_wanted))
+            if not self._running:
+                self._running = True
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+
+    def end(self) -> None:
+        """Nobody wants to know any more. Any thread, any number of times."""
+        self._ended.set()
+
+    def join(self, timeout: timedelta) -> None:
+        """Waits until the thread has ended, if there is one."""
+        if (thread := self._thread) is not None:
+            thread.join(timeout.total_seconds())
+
+    def _run(self) -> None:
+        while self._wanted():
+            try:
+                with self._aside() as consumer:
+                    self._ask(consumer)
+            except Exception:  # noqa: BLE001  # whatever it is: it may pass, and somebody waits
+                self._log.exception("where partitions start can't be asked for")
+                self._ended.wait(_AFTER_A_FAILURE.total_seconds())
+
+    def _ask(self, consumer: confluent_kafka.Consumer) -> None:
+        while wanted := self._wanted():
+            for searched in wanted:
+                look_up(consumer, searched.search, _LOOK)
+                if (found := newly_found(searched.search, searched.generation)) is not None:
+                    self._found(found)
+            self._ended.wait(_AGAIN.total_seconds())
+
+    def _wanted(self) -> list[_Searched]:
+        """What there is to ask for. Where there is nothing the thread ends."""
+        with self._lock:
+            for searched in self._searched:
+                searched.search.keep(searched.still_wanted)
+            left = [s for s in self._searched if not s.search.complete]
+            self._searched = [] if self._ended.is_set() else left
+            self._running = bool(self._searched)
+            return list(self._searched)
