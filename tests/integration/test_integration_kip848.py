@@ -244,6 +244,8 @@ def test_a_ctrl_c_upon_librdkafkas_callback_hides_no_partition(
             until(lambda: strikes < 1, first)
         assert not first.owned
         shared(topic, 2, first)
+        there = first.consumer.assignment()
+        until(lambda: all(p.offset >= 0 for p in first.consumer.position(there)), first)
         publish(kafka, topic, 5, 0, 1)
         expected = sorted((topic, p, o) for p in range(2) for o in range(first_told, 10))
         until(lambda: len(first.records) >= len(expected), first)
