@@ -18,7 +18,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from confluent_kafka import KafkaException
@@ -73,7 +73,11 @@ class BrokerAssignedBackend:
         self._observer = observer
         self._log = logger
         self._identity = GroupMetadata(group_id=config.group_id, instance_id=config.instance_id)
+        self._record = RebalanceRecord(group_id=config.group_id, client_id=config.client_id)
         self._owned = NO_PARTITIONS
+        self._coming = NO_PARTITIONS
+        """What is owned as soon as the user can be told of it."""
+        self._under_way: _UnderWay | None = None
         self._giving_up = GivingUp()
         """What the user is told of at the moment."""
         self._given: frozenset[str] = frozenset()
@@ -125,7 +129,8 @@ class BrokerAssignedBackend:
 
     def step_done(self, done: StepDone) -> None:
         """See `Backend.step_done`."""
-        self._spent = done
+        if done.step_id:  # else what the inquiry has learned
+            self._spent = done
 
     def metadata(self) -> GroupMetadata:
         """See `Backend.metadata`."""
@@ -177,63 +182,86 @@ class BrokerAssignedBackend:
         self.mailbox.expecting = False
 
     # --- rebalances: the polling thread, inside librdkafka -------------------------------------
+    #
+    # A Ctrl-C may strike anywhere in here, and the fetcher tells once more then. So a rebalance
+    # counts from one assignment on, that of `_under_way`, and all that comes after may be done
+    # again.
 
     def _assigned(self, given: Partitions) -> None:
-        added = given - self._owned
-        if not added:
-            return  # told of already: a Ctrl-C struck before the end of that
-        self._steps += 1
+        self._book()
+        struck = self._gain(added) if (added := given - self._owned) else None
+        self._carry_out()
+        if struck is not None:
+            raise struck
+
+    def _gain(self, added: Partitions) -> BaseException | None:
+        """Returns: What struck while it was asked where to start; that is found later, then."""
         self._inquiry.end()
-        epoch = Generation(self._steps)  # for starts and ownership to match, no more
-        moved = RebalanceRecord(
-            group_id=self._config.group_id,
-            client_id=self._config.client_id,
-            assigned=added,
-            kept=self._owned,
-        )
-        self._owned |= added
-        self._given |= frozenset(added.topics())
+        step_id = self._steps + 1
+        epoch = Generation(step_id)  # for starts and ownership to match, no more
+        search = Starts(reset=self._config.offset_reset, unfetched=added)
+        struck = None
         try:
-            self._find_starts(added, epoch, self._still_owned)
-        finally:  # a Ctrl-C may strike while it waits
-            self._carry_out(Step(step_id=self._steps, actions=gain(added, epoch)), moved)
+            self._fetcher.look_up(search, _LOOK_UP)
+        except BaseException as error:  # noqa: BLE001  # raised when the rebalance is carried out
+            struck = error
+        self._coming = added
+        self._tell_starts(search, epoch, self._still_owned)
+        self._given |= frozenset(added.topics())
+        self._under_way = _UnderWay(
+            step=Step(step_id=step_id, actions=gain(added, epoch)),
+            owned=self._owned | added,
+            moved=replace(self._record, assigned=added, kept=self._owned),
+        )
+        return struck
+
+    def _still_owned(self, some: Partitions) -> Partitions:
+        return some & (self._owned | self._coming)
 
     def _revoked(self, gone: Partitions) -> None:
+        self._book()
         self._give_up(revoke(gone & self._owned, auto_commit=self._config.auto_commit))
 
     def _lost(self, gone: Partitions) -> None:
+        self._book()
         self._give_up(lose(gone & self._owned))
 
-    def _still_owned(self, some: Partitions) -> Partitions:
-        return some & self._owned
-
     def _give_up(self, what: GivingUp) -> None:
-        if not what.actions:
-            return  # of what is gone it was never told, for a Ctrl-C struck then
-        self._steps += 1
-        self._owned -= what.released
-        step = Step(step_id=self._steps, actions=what.actions, blocking=True)
-        moved = RebalanceRecord(
-            group_id=self._config.group_id,
-            client_id=self._config.client_id,
-            revoked=what.revoked,
-            lost=what.lost,
-            kept=self._owned,
-        )
-        self._giving_up = what
-        try:
-            self._carry_out(step, moved)
-        finally:
-            self._giving_up = GivingUp()
+        if what.actions:
+            kept = self._owned - what.released
+            self._under_way = _UnderWay(
+                step=Step(step_id=self._steps + 1, actions=what.actions, blocking=True),
+                owned=kept,
+                moved=replace(self._record, revoked=what.revoked, lost=what.lost, kept=kept),
+                giving_up=what,
+            )
+        self._carry_out()
 
-    def _carry_out(self, step: Step, moved: RebalanceRecord) -> None:
-        started = time.perf_counter()
-        self.mailbox.put(step)
+    def _book(self) -> None:
+        """Has the user told of what is under way, if it is not yet."""
+        at = self._under_way
+        if at is None:
+            return
+        if not self._is_done(at) and all(item is not at.step for item in self.mailbox.items):
+            self.mailbox.put(at.step)
+        self._giving_up = at.giving_up
+        self._steps = at.step.step_id
+        self._owned, self._coming = at.owned, NO_PARTITIONS
+
+    def _carry_out(self) -> None:
+        self._book()
+        at = self._under_way
         try:
             self._jobs.run()
             self._attend()
         finally:
-            self._announce(timedelta(seconds=time.perf_counter() - started), moved)
+            if at is not None and self._is_done(at):
+                record = self._recorded(at)
+                self._under_way, self._giving_up = None, GivingUp()
+                self._observer.rebalance(record)
+
+    def _is_done(self, at: _UnderWay) -> bool:
+        return self._spent is not None and self._spent.step_id >= at.step.step_id
 
     def _identify(self) -> GroupMetadata:
         """Who it is by librdkafka; while that leaves the group and knows no more: who it was."""
@@ -241,23 +269,22 @@ class BrokerAssignedBackend:
             self._identity = self._fetcher.identity()
         return self._identity
 
-    def _announce(self, total: timedelta, moved: RebalanceRecord) -> None:
-        spent = self._spent or StepDone(step_id=self._steps)
+    def _recorded(self, at: _UnderWay) -> RebalanceRecord:
+        assert self._spent is not None, "it is done"
+        spent = self._spent
         identity = _standing(self._identify())
-        self._observer.rebalance(
-            replace(
-                moved,
-                member_id=identity.member_id,
-                generation=identity.generation,
-                reason="the broker assigned",
-                attempts=0,  # to join, of which librdkafka does not tell
-                protocol_name=self._config.remote_assignor,
-                revoke_callback=spent.revoke_callback,
-                assigned_callback=spent.assigned_callback,
-                lost_callback=spent.lost_callback,
-                commit=spent.commit,
-                total=total,
-            )
+        return replace(
+            at.moved,
+            member_id=identity.member_id,
+            generation=identity.generation,
+            reason="the broker assigned",
+            attempts=0,  # to join, of which librdkafka does not tell
+            protocol_name=self._config.remote_assignor,
+            revoke_callback=spent.revoke_callback,
+            assigned_callback=spent.assigned_callback,
+            lost_callback=spent.lost_callback,
+            commit=spent.commit,
+            total=timedelta(seconds=time.perf_counter() - at.begun),
         )
 
     # --- offsets ----------------------------------------------------------------------------
@@ -302,18 +329,26 @@ class BrokerAssignedBackend:
         generation: Generation,
         still_wanted: Callable[[Partitions], Partitions],
         *,
-        heard: bool = True,
+        heard: bool,
     ) -> None:
-        """Tells of what is told at once; whatever strikes in here (Ctrl-C), the rest comes late."""
         search = Starts(reset=self._config.offset_reset, unfetched=partitions)
         try:
             if heard:
                 self._fetcher.look_up(search, _LOOK_UP)
         finally:
-            if (found := newly_found(search, generation)) is not None:
-                self.mailbox.put(found)
-            if not search.complete:
-                self._late_starts.go_on(search, generation, still_wanted)
+            self._tell_starts(search, generation, still_wanted)
+
+    def _tell_starts(
+        self,
+        search: Starts,
+        generation: Generation,
+        still_wanted: Callable[[Partitions], Partitions],
+    ) -> None:
+        """Of what is found; the rest is searched for."""
+        if (found := newly_found(search, generation)) is not None:
+            self.mailbox.put(found)
+        if not search.complete:
+            self._late_starts.go_on(search, generation, still_wanted)
 
     def _commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, heard: bool
@@ -364,3 +399,15 @@ def _standing(identity: GroupMetadata) -> GroupMetadata:
     So librdkafka goes on calling itself when it was refused for good.
     """
     return identity if identity.generation else replace(identity, generation=NO_GENERATION)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _UnderWay:
+    """A rebalance that the user is being told of."""
+
+    step: Step
+    owned: Partitions
+    """What is, from now on."""
+    moved: RebalanceRecord
+    giving_up: GivingUp = field(default_factory=GivingUp)
+    begun: float = field(default_factory=time.perf_counter)

@@ -22,7 +22,9 @@ from kafka_coop.offsets.starts import Starts
 from kafka_coop.types import Generation, Partitions
 
 _LOOK = timedelta(seconds=1)
-"""For one question; whoever closes may have to wait for the end of it."""
+_LONGEST_LOOK = timedelta(seconds=4)
+"""For one search, twice as long each time that nothing is told, for brokers that are far away.
+Whoever closes may have to wait for the end of it."""
 
 _AGAIN = timedelta(seconds=0.1)
 """Between two questions, each of which may be refused at once."""
@@ -61,7 +63,7 @@ class LateStarts:
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._searched: list[_Searched] = []
-        self._running = False
+        self._idle = True
         self._thread: threading.Thread | None = None
 
     def go_on(
@@ -73,8 +75,9 @@ class LateStarts:
         """Asks for what this search has still to ask for. Any thread."""
         with self._lock:
             self._searched.append(_Searched(search, generation, still_wanted))
-            if not self._running:
-                self._running = True
+            # One that an exception (Ctrl-C) kept from starting is not alive.
+            if self._idle or self._thread is None or not self._thread.is_alive():
+                self._idle = False
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
 
@@ -84,7 +87,7 @@ class LateStarts:
 
     def join(self, timeout: timedelta) -> None:
         """Waits until the thread has ended, if there is one."""
-        if (thread := self._thread) is not None:
+        if (thread := self._thread) is not None and thread.is_alive():
             thread.join(timeout.total_seconds())
 
     def _run(self) -> None:
@@ -97,12 +100,22 @@ class LateStarts:
                 self._ended.wait(_AFTER_A_FAILURE.total_seconds())
 
     def _ask(self, consumer: confluent_kafka.Consumer) -> None:
+        look = _LOOK
         while wanted := self._wanted():
-            for searched in wanted:
-                look_up(consumer, searched.search, _LOOK)
-                if (found := newly_found(searched.search, searched.generation)) is not None:
-                    self._found(found)
+            told = [self._ask_for(searched, consumer, look) for searched in wanted]
+            look = _LOOK if any(told) else min(2 * look, _LONGEST_LOOK)
             self._ended.wait(_AGAIN.total_seconds())
+
+    def _ask_for(
+        self, searched: _Searched, consumer: confluent_kafka.Consumer, look: timedelta
+    ) -> bool:
+        if self._ended.is_set():
+            return False
+        look_up(consumer, searched.search, look)
+        if (found := newly_found(searched.search, searched.generation)) is None:
+            return False
+        self._found(found)
+        return True
 
     def _wanted(self) -> list[_Searched]:
         """What there is to ask for. Where there is nothing the thread ends."""
@@ -111,5 +124,5 @@ class LateStarts:
                 searched.search.keep(searched.still_wanted)
             left = [s for s in self._searched if not s.search.complete]
             self._searched = [] if self._ended.is_set() else left
-            self._running = bool(self._searched)
+            self._idle = not self._searched
             return list(self._searched)

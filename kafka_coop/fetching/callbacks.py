@@ -63,14 +63,16 @@ class CallbackGuard:
         self._due.clear()
         self.serve()
 
-    def run(self, what: Callable[[], Any]) -> None:
-        """Calls, and keeps what is raised for `serve`."""
+    def run(self, what: Callable[[], Any]) -> bool:
+        """Calls, and keeps what is raised for `serve`. Returns whether nothing was."""
         outer = self.running
         try:
             self.running = True
             what()
+            return True  # noqa: TRY300  # a Ctrl-C behind it is caught, too
         except BaseException as raised:  # noqa: BLE001  # it is raised again by `serve`
             self.raised = self.raised or raised
+            return False
         finally:
             self.running = outer
 

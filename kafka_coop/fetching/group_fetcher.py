@@ -49,6 +49,9 @@ _LOOK = 0.01
 """How often to look, for so many seconds, whether librdkafka has taken away what is owned, once it
 wants nothing. It asks nobody for that, and takes some milliseconds."""
 
+_TRIES = 20
+"""To tell of a rebalance: for many a Ctrl-C, not without end."""
+
 _FATAL: int = KafkaError._FATAL  # noqa: SLF001  # the name of confluent's public constant
 
 _NONES = 0x7FFF_FFFF
@@ -100,7 +103,8 @@ class GroupFetcher(Queries):
         self._partitions = GroupPartitions(self._consumer)
         self._subscribed = False
         self._told: tuple[Told, Told] | None = None
-        self._untold: tuple[Partitions, Partitions] | None = None
+        self._given_untold = NO_PARTITIONS
+        self._taken_untold = NO_PARTITIONS
         self._inside = False
         self._closed = False
         self._ledger = DeliveryLedger()
@@ -123,35 +127,59 @@ class GroupFetcher(Queries):
             on_lost=lambda _, gone: self._taken(plain_partitions(gone), lost),
         )
 
+    # What an exception (Ctrl-C) keeps from whoever is told, here or before our first line, is noted
+    # before it is told, and told by the next poll. Whoever is told twice takes it for once.
+
     def _given(self, given: Partitions, tell: Told) -> None:
+        self._given_untold, self._taken_untold = (
+            self._given_untold | given,
+            self._taken_untold - given,
+        )
         try:
-            self._run_inside(partial(tell, given))
+            if self._tell_through(tell, given):
+                self._given_untold -= given
         finally:
             self._partitions.give(given)
 
     def _taken(self, gone: Partitions, tell: Told) -> None:
+        """What is fetched once that is told was assigned by hand meanwhile."""
+        self._given_untold, self._taken_untold = (
+            self._given_untold - gone,
+            self._taken_untold | gone,
+        )
+        by_hand = NO_PARTITIONS
         try:
-            self._run_inside(partial(tell, gone))
+            if self._tell_through(tell, gone):
+                by_hand = gone & self._partitions.fetched
+                self._taken_untold -= gone
         finally:
-            self._partitions.take(gone)
+            self._partitions.take(gone, by_hand)
 
-    def _tell(self, given: Partitions, gone: Partitions) -> None:
-        """An exception (Ctrl-C) struck upon librdkafka's callback, before its first line.
-
-        Of what was taken then others may have some already: it is lost.
-        """
+    def _tell_what_was_missed(self) -> None:
+        """Of what was taken others may have some already: it is lost."""
         assert self._told is not None, "nothing is given but to a member"
         assigned, lost = self._told
-        for told, some in ((assigned, given), (lost, gone)):
-            if some:
-                self._run_inside(partial(told, some))
-        self._untold = None
+        if self._tell_through(assigned, self._given_untold):
+            self._given_untold = NO_PARTITIONS
+        if self._tell_through(lost, self._taken_untold):
+            self._taken_untold = NO_PARTITIONS
         self._guard.serve()
 
-    def _run_inside(self, callback: Callable[[], None]) -> None:
+    def _tell_through(self, how: Told, some: Partitions) -> bool:
+        """Tells, and goes on where an exception struck: the broker is answered after this.
+
+        Returns:
+            Whether it has come to its end.
+        """
+        tries = _TRIES
+        while not (told := self._run_inside(partial(how, some))) and tries:
+            tries -= 1
+        return told
+
+    def _run_inside(self, callback: Callable[[], None]) -> bool:
         outer, self._inside = self._inside, True
         try:
-            self._guard.run(callback)
+            return self._guard.run(callback)
         finally:
             self._inside = outer
 
@@ -318,8 +346,8 @@ class GroupFetcher(Queries):
         """See `Fetching.next`. Rebalances are carried out inside."""
         self._guard.serve()
         self._catch_up()
-        if self._untold is not None:
-            self._tell(*self._untold)
+        if self._given_untold or self._taken_untold:
+            self._tell_what_was_missed()
         self._settle()
         try:
             message = self._consumer.poll(timeout)
@@ -338,8 +366,8 @@ class GroupFetcher(Queries):
         """See `Fetching.take`. Rebalances are carried out inside."""
         self._guard.serve()
         self._catch_up()
-        if self._untold is not None:
-            self._tell(*self._untold)
+        if self._given_untold or self._taken_untold:
+            self._tell_what_was_missed()
         self._settle()
         try:
             taken = [self._explained(message) for message in self._consumer.consume(n, timeout)]
@@ -389,10 +417,9 @@ class GroupFetcher(Queries):
         if self._closed:
             return
         given, gone = self._partitions.compare()
-        if given or gone:
-            given_before, gone_before = self._untold or (NO_PARTITIONS, NO_PARTITIONS)
-            self._untold = given_before | given, gone_before | gone
-            self._partitions.adopt(given, gone)
+        self._given_untold |= given
+        self._taken_untold |= gone
+        self._partitions.adopt(given, gone)
         expected = self._ledger.expected()
         for of, actual in known_positions(self._positions_of(self._partitions.begun)).items():
             to = expected.get(of, self._partitions.starts[of])

@@ -4,7 +4,7 @@ Whatever the group gives stays with librdkafka until the group takes it, and bot
 its callbacks alone: it tells the broker that a revocation is carried out as soon as something, no
 matter what, is unassigned, so that whoever did that a moment before the callback would let
 another member have what is still to be committed. What is not to be fetched *stands still* there:
-paused, at an offset that is never fetched.
+assigned at an offset from which it is never fetched, for it was paused before.
 
 As in `Fetcher` a change is made in our books first, and librdkafka is then made to follow. Where
 an exception (Ctrl-C) has struck, following once more does the rest.
@@ -18,6 +18,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from kafka_coop.fetching.native import (
+    known_positions,
     local_error,
     native_partitions,
     native_starts,
@@ -28,7 +29,9 @@ from kafka_coop.protocol.messages import OffsetAndMetadata
 from kafka_coop.types import NO_PARTITIONS, Partitions, TopicPartition
 
 _NOWHERE = OffsetAndMetadata(offset=0)
-"""Where a partition stands still. An absolute offset: librdkafka would look up any other."""
+"""Where a partition stands still. An absolute offset: librdkafka would look up any other. Were it
+ever fetched from there, of a log that begins later, librdkafka would find its own start, and go
+there 0.6 s after whatever we say meanwhile."""
 
 _CONFLICT: int = KafkaError._CONFLICT  # noqa: SLF001  # the names of confluent's public constants
 _INVALID_ARG: int = KafkaError._INVALID_ARG  # noqa: SLF001
@@ -75,9 +78,12 @@ class GroupPartitions:
         self._given, self._due, self.undone = self._given | given, due, True
         self.follow()
 
-    def take(self, gone: Partitions) -> None:
-        """The group has taken these."""
+    def take(self, gone: Partitions, by_hand: Partitions = NO_PARTITIONS) -> None:
+        """The group has taken these. Some of them a user may have assigned by hand meanwhile."""
+        if by_hand:
+            self.starts = {**self.starts, **known_positions(self._positions_of(by_hand))}
         self._drop(gone, self._given - gone)
+        self.fetched, self._due = self.fetched | by_hand, self._due | by_hand
         self.follow()
 
     # --- at any time ----------------------------------------------------------------------------
@@ -123,7 +129,7 @@ class GroupPartitions:
     def resume(self, partitions: Partitions) -> None:
         """Undoes `pause`."""
         if resuming := partitions & self._paused:
-            self._unflag(resuming)
+            self._unflag(resuming - self._due)
             self._paused -= resuming
 
     def seek(self, of: TopicPartition, to: OffsetAndMetadata) -> None:
@@ -136,9 +142,14 @@ class GroupPartitions:
         require_start(to.offset)
         if of not in self.fetched:
             raise local_error(_STATE, f"{of} is not fetched")
+        before = self.starts, self._due
         starts, due = {**self.starts, of: to}, self._due | Partitions.of([of])
         self.starts, self._due, self.undone = starts, due, True
-        self.follow()
+        try:
+            self.follow()
+        except KafkaException:
+            self.starts, self._due = before
+            raise
 
     # --- librdkafka's part ----------------------------------------------------------------------
 
@@ -152,14 +163,24 @@ class GroupPartitions:
         self._unflag(self._gone)  # librdkafka's flag would outlive the assignment
         if gone := native_partitions(self._gone & actual):
             self._consumer.incremental_unassign(gone)
+        actual -= self._gone
         self._gone = NO_PARTITIONS
         if new := self._due - actual:
-            starts = {of: self.starts[of] if of in self.fetched else _NOWHERE for of in new}
-            self._consumer.incremental_assign(native_starts(starts))
+            self._assign(new & self.fetched, new - self.fetched)
         self._due = (self._due - new) & self.fetched
         self._flag(self._given - self.fetched)
         self._begin()
         self.undone = bool(self._due)
+
+    def _assign(self, fetched: Partitions, still: Partitions) -> None:
+        for of in still:
+            # librdkafka pauses only what it knows. It meets a partition that it is asked about.
+            native = confluent_kafka.TopicPartition(of.topic, of.partition)
+            self._consumer.get_watermark_offsets(native, cached=True)
+        self._flag(still)
+        self._unflag(fetched - self._paused)
+        starts = {of: self.starts[of] for of in fetched} | dict.fromkeys(still, _NOWHERE)
+        self._consumer.incremental_assign(native_starts(starts))
 
     def _begin(self) -> None:
         """Goes to the start of what is due. Meanwhile it stands still.
@@ -216,6 +237,9 @@ class GroupPartitions:
         gone, paused = self._gone | (partitions - given), self._paused - partitions
         self.fetched, self._due, self._gone, self._paused = fetched, due, gone, paused
         self._given, self.undone = given, True
+
+    def _positions_of(self, partitions: Partitions) -> list[confluent_kafka.TopicPartition]:
+        return self._consumer.position(native_partitions(partitions))
 
     def _actual(self) -> Partitions:
         return plain_partitions(self._consumer.assignment())

@@ -9,6 +9,7 @@ What an answer means is what it means to a classic member: `kafka_coop.offsets.s
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import partial
@@ -63,28 +64,24 @@ def _ask_what_is_committed(
 ) -> None:
     """A partition on which a transaction has still to decide keeps all from any answer.
 
-    So where there is none in half the time, each is asked for alone; and what is left of them
-    again, should a broker that stood still have come back meanwhile.
+    So where there is none in half the time, each half is asked for alone, and again the halves of
+    what is not told, each for a tenth. The next search begins with what is left.
     """
-
-    def ask(some: Partitions, until: float) -> None:
+    left = deadline - time.monotonic()
+    until = deadline - left / 2
+    parts = deque([search.unfetched])
+    while parts and time.monotonic() < deadline:
+        some = parts.popleft()
         question = partial(consumer.committed, native_partitions(some))
         search.fetched(_fetched(search.unfetched, _asked(question, until)))
-
-    together = search.unfetched
-    ask(together, _half_way_to(deadline))
-    if search.unfetched != together:
-        return
-    until = _half_way_to(deadline)
-    for at, of in enumerate(together):
-        now = time.monotonic()
-        ask(Partitions.of([of]), now + (until - now) / (len(together) - at))
-    if search.unfetched:
-        ask(search.unfetched, _half_way_to(deadline))
+        if len(some) > 1 and some & search.unfetched == some:
+            parts += _halves(some)
+        until = min(deadline, time.monotonic() + left / 10)
 
 
-def _half_way_to(deadline: float) -> float:
-    return (time.monotonic() + deadline) / 2
+def _halves(of: Partitions) -> tuple[Partitions, Partitions]:
+    each = list(of)
+    return Partitions.of(each[::2]), Partitions.of(each[1::2])
 
 
 def _ask_for_the_logs_ends(

@@ -125,11 +125,11 @@ class Starts:
                 continue
             match LIST_OFFSETS[listed.error]:
                 case Reaction.DONE:
-                    del self.unlisted[partition]
                     self.listed_at[partition] = _position(listed)
-                case Reaction.RAISE:
                     del self.unlisted[partition]
+                case Reaction.RAISE:
                     self.failed[partition] = listed.error
+                    del self.unlisted[partition]
                 case _:
                     pass
 

@@ -15,7 +15,9 @@ from typing import Any, TypeAlias, cast
 import confluent_kafka
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
+from striking import striking
 
+from kafka_coop.backend import broker_assigned, late_starts, mailbox
 from kafka_coop.backend.broker_assigned import BrokerAssignedBackend
 from kafka_coop.backend.futures import result_within
 from kafka_coop.backend.interface import Observer
@@ -25,6 +27,9 @@ from kafka_coop.errors import RequestTimedOutError
 from kafka_coop.fetching.group_fetcher import GroupFetcher, Told
 from kafka_coop.fetching.group_starts import look_up
 from kafka_coop.membership.effects import Step
+from kafka_coop.membership.events import StepDone
+from kafka_coop.membership.record import RebalanceRecord
+from kafka_coop.offsets import starts
 from kafka_coop.offsets.starts import Starts
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import OffsetAndMetadata
@@ -194,10 +199,15 @@ class Librdkafka:
 class Watching(Observer):
     """Attributes:
     commits: The results of each.
+    rebalances: All of them.
     """
 
     def __init__(self) -> None:
         self.commits: list[Mapping[TopicPartition, ErrorCode]] = []
+        self.rebalances: list[RebalanceRecord] = []
+
+    def rebalance(self, record: RebalanceRecord) -> None:
+        self.rebalances.append(record)
 
     def commit(self, _: timedelta, results: Mapping[TopicPartition, ErrorCode]) -> None:
         self.commits.append(results)
@@ -231,8 +241,12 @@ class Group:
         self.backend.subscribe(("t",), ())
 
     def _attend(self) -> None:
+        """Carries out what there is, and leaves it to be looked at."""
         self.attended += 1
         self.attending()
+        for item in self.backend.mailbox.items:
+            if isinstance(item, Step):
+                self.backend.step_done(StepDone(step_id=item.step_id))
 
     def commit(self, offset: int, within: timedelta = PATIENCE) -> Mapping[Any, ErrorCode]:
         offsets = {THERE: OffsetAndMetadata(offset=offset)}
@@ -549,6 +563,39 @@ def test_a_ctrl_c_while_it_is_asked_for_loses_no_start(group: Group, searching: 
     assert group.attended == 1
     searching.wait_for(1, *HERE[:2])
     assert searching.steps == 1
+
+
+HANDLED = [broker_assigned.__file__, late_starts.__file__, mailbox.__file__, starts.__file__]
+
+
+@pytest.mark.parametrize("place", range(1, 110))
+def test_wherever_it_strikes_the_user_is_told_once_and_all_begins(
+    group: Group, searching: Searching, place: int
+) -> None:
+    """The fetcher tells again, in the same callback."""
+    native = group.librdkafka
+    native.logs = {HERE[0]: 7}
+    native.beside.logs |= dict.fromkeys(HERE, 7)
+    all_of_it = Partitions.of(HERE)
+
+    def tell_through(how: Callable[[Partitions], None]) -> None:
+        for _ in range(3):
+            with contextlib.suppress(KeyboardInterrupt):
+                how(all_of_it)
+
+    with group.lock, striking(place, HANDLED, KeyboardInterrupt):
+        tell_through(native.assigned)
+    searching.wait_for(1, *HERE)
+    assert searching.steps == 1
+    with group.lock, striking(place, HANDLED, KeyboardInterrupt):
+        tell_through(native.revoked)
+    searching.look()
+    assert searching.steps == 2
+    moved = [(r.assigned, r.revoked, r.lost) for r in group.seen.rebalances]
+    assert moved == [
+        (all_of_it, NO_PARTITIONS, NO_PARTITIONS),
+        (NO_PARTITIONS, all_of_it, NO_PARTITIONS),
+    ]
 
 
 def test_what_was_told_twice_is_told_once(group: Group, searching: Searching) -> None:

@@ -34,6 +34,7 @@ class StandIn:
         self.not_started = False
         self.stopping: set[int] = set()
         self.paused: set[int] = set()
+        self.met: set[int] = set()
 
     def list_topics(self, _topic: str | None, _timeout: float) -> SimpleNamespace:
         return SimpleNamespace(topics={})
@@ -45,6 +46,7 @@ class StandIn:
         if any(p.partition in self.upcoming for p in partitions):
             raise KafkaException(KafkaError(KafkaError._CONFLICT))
         self.upcoming |= {p.partition: p.offset for p in partitions}
+        self.met |= {p.partition for p in partitions}
 
     def incremental_unassign(self, partitions: NATIVE) -> None:
         if any(p.partition not in self.upcoming for p in partitions):
@@ -53,9 +55,16 @@ class StandIn:
             del self.upcoming[p.partition]
             self.stopping.add(p.partition)
 
+    def get_watermark_offsets(
+        self, of: confluent_kafka.TopicPartition, timeout: float = -1, cached: bool = False
+    ) -> tuple[int, int]:
+        assert cached, f"nobody is to be asked for {timeout} s"
+        self.met.add(of.partition)
+        return INVALID, INVALID
+
     def pause(self, partitions: NATIVE) -> None:
         """Comes after the stop in the partition's queue: the stop is done. Outlives it."""
-        self.paused.update(p.partition for p in partitions)
+        self.paused.update({p.partition for p in partitions} & self.met)
         for p in self.stopping:
             self.positions.pop(p, None)
         self.stopping.clear()

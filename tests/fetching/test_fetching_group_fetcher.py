@@ -16,7 +16,9 @@ import pytest
 from confluent_kafka import OFFSET_STORED, KafkaError, KafkaException, Message
 from fetching_stand_in import NATIVE, InterruptionError, StandIn, Striking
 from fetching_support import in_turn, offsets, record
+from striking import striking
 
+from kafka_coop.fetching import callbacks, group_fetcher, group_partitions
 from kafka_coop.fetching.group_fetcher import GroupFetcher
 from kafka_coop.fetching.group_metadata import encode_group_metadata
 from kafka_coop.protocol.messages import OffsetAndMetadata
@@ -43,6 +45,7 @@ class Group(StandIn):
         failure: The code with which the coordinator's answer is replaced; None: it answers.
         queue: Rebalances that the next poll tells of: what is assigned, or what is revoked.
         strikes: A Ctrl-C does, upon the next callback, before its first line.
+        ran_from: Where partitions began that were not paused before they were assigned.
         inside: It is in a callback, and so may not be asked what it would not come back from.
         credentials: What it logs in with.
         closed: It is; whoever asks it anything from then on, or is told of anything, fails.
@@ -57,6 +60,7 @@ class Group(StandIn):
         self.failure: int | None = None
         self.queue: list[tuple[str, list[int]]] = []
         self.strikes = False
+        self.ran_from: dict[int, int] = {}
         self.told: dict[str, Callable[[Any, NATIVE], None]] = {}
         self.acted = False
         self.closed = False
@@ -133,6 +137,7 @@ class Group(StandIn):
     def incremental_assign(self, partitions: NATIVE) -> None:
         where = {p.partition: p.offset for p in partitions}
         self.acted = True
+        self.ran_from |= {p: at for p, at in where.items() if p not in self.paused}
         super().incremental_assign(partitions)
         for of, offset in where.items():
             if offset == OFFSET_STORED:
@@ -208,13 +213,14 @@ def _never(lost: Partitions) -> None:
 
 
 class Told:
-    """A user, who asks who it is whenever it is told of something.
+    """A user, who asks who it is whenever it is told of something; told twice, it does the rest.
 
     Attributes:
         of: What it was told of, in order.
         delivered: How far each partition had come when it was revoked.
         owned: What it was told that it has.
         raises: In on_revoke.
+        keeps: What it has assigned by hand meanwhile.
         starts: Where partitions start, as far as it knows in on_assign.
     """
 
@@ -224,26 +230,32 @@ class Told:
         self.delivered: dict[TopicPartition, int] = {}
         self.owned = NO_PARTITIONS
         self.raises: BaseException | None = None
+        self.keeps = NO_PARTITIONS
         self._fetcher = fetcher
         fetcher.subscribe(["t"], assigned=self._assigned, revoked=self._revoked, lost=self._lost)
 
     def _assigned(self, given: Partitions) -> None:
-        if not given:
-            return  # with a revocation
-        self.of.append(("assigned", given))
-        self.owned |= given
-        self._fetcher.add({of: at for of, at in self.starts.items() if of in given})
+        if added := given - self.owned:
+            self.owned |= added
+            self.of.append(("assigned", added))
+        self._begin()
+
+    def _begin(self) -> None:
+        known = (self.owned - self._fetcher.assignment()) & Partitions.of(self.starts)
+        self._fetcher.add({of: self.starts[of] for of in known})
 
     def _lost(self, gone: Partitions) -> None:
-        self.of.append(("lost", gone))
-        self.owned -= gone
+        if lost := gone & self.owned:
+            self.owned -= lost
+            self.of.append(("lost", lost))
         self._fetcher.remove(gone & self._fetcher.assignment())
 
     def _revoked(self, gone: Partitions) -> None:
-        self.of.append(("revoked", gone))
-        self.owned -= gone
-        self.delivered |= {of: at.offset for of, at in self._fetcher.positions(gone).items()}
-        self._fetcher.remove(gone & self._fetcher.assignment())
+        if revoked := gone & self.owned:
+            self.delivered |= {of: at.offset for of, at in self._fetcher.positions(gone).items()}
+            self.owned -= revoked
+            self.of.append(("revoked", revoked))
+        self._fetcher.remove((gone - self.keeps) & self._fetcher.assignment())
         assert self._fetcher.identity() == IDENTITY
         if self.raises is not None:
             raise self.raises
@@ -390,6 +402,7 @@ def answering_the_group(native: Group) -> None:
 def test_what_has_no_start_yet_stands_still(bench: Bench) -> None:
     given(bench, A)
     assert bench.native.upcoming.keys() == {0, 1}, "librdkafka has them all"
+    assert bench.native.ran_from == {0: 0}, "nor is anything fetched of it"
     assert Partitions.of(offsets(bench.fetcher.take(8, 0))) == JUST_A
     assert bench.fetcher.assignment() == JUST_A
     answering_the_group(bench.native)
@@ -564,19 +577,44 @@ class StrikingGroup(Striking):
     kind = Group
 
 
-@pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("call", range(1, 10))
-@pytest.mark.parametrize("known", [[], [A], [A, B]])
-def test_wherever_it_strikes_what_is_given_is_delivered_from_its_start(
-    monkeypatch: pytest.MonkeyPatch, known: list[TopicPartition], call: int, late: bool
-) -> None:
+KNOWN = pytest.mark.parametrize("known", [[], [A], [A, B]], ids=["none", "one", "both"])
+
+
+@pytest.fixture
+def struck(monkeypatch: pytest.MonkeyPatch) -> GroupFetcher:
     monkeypatch.setattr(confluent_kafka, "Consumer", StrikingGroup)
-    fetcher = GroupFetcher({})
-    native = cast(StrikingGroup, fetcher._consumer)
-    told = Told(fetcher)
-    told.starts = {of: STARTS[of] for of in known}
-    native.inner.queue.append(("on_assign", [0, 1]))
+    return GroupFetcher({})
+
+
+@KNOWN
+@pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("call", range(1, 14))
+def test_wherever_it_strikes_what_is_given_is_delivered_from_its_start(
+    struck: GroupFetcher, known: list[TopicPartition], call: int, late: bool
+) -> None:
+    told = Told(struck)
+    native = cast(StrikingGroup, struck._consumer)
     native.calls_left, native.too_late = call, late
+    is_given_and_taken(struck, told, known)
+
+
+OURS = [group_fetcher.__file__, group_partitions.__file__, callbacks.__file__]
+
+
+@KNOWN
+@pytest.mark.parametrize("place", range(1, 150))
+def test_so_it_is_wherever_a_handler_may_run(
+    struck: GroupFetcher, known: list[TopicPartition], place: int
+) -> None:
+    told = Told(struck)
+    with striking(place, OURS, InterruptionError):
+        is_given_and_taken(struck, told, known)
+
+
+def is_given_and_taken(fetcher: GroupFetcher, told: Told, known: list[TopicPartition]) -> None:
+    native = cast(StrikingGroup, fetcher._consumer).inner
+    told.starts = {of: STARTS[of] for of in known}
+    native.queue.append(("on_assign", [0, 1]))
     got: list[Message] = []
 
     def poll() -> None:
@@ -587,25 +625,43 @@ def test_wherever_it_strikes_what_is_given_is_delivered_from_its_start(
         with suppress(InterruptionError):
             got.extend(fetcher.take(8, 0))
 
-    while native.inner.queue:
+    while native.queue:
         poll()
     for _ in range(3):
         take()
-    assert told.of[0] == ("assigned", BOTH)
+    assert told.of == [("assigned", BOTH)]
     assert not Partitions.of(offsets(got)) - Partitions.of(known)
-    while unknown := BOTH - fetcher.assignment():
+    while unknown := BOTH - fetcher._partitions.fetched:
         with suppress(InterruptionError):
             fetcher.add({of: STARTS[of] for of in unknown})
     for _ in range(4):
         take()
     in_turn(got, {of: at.offset for of, at in STARTS.items()})
     assert Partitions.of(offsets(got)) == BOTH
-    native.inner.queue.append(("on_revoke", [0, 1]))
-    for log in native.inner.log.values():
+    native.queue.append(("on_revoke", [0, 1]))
+    for log in native.log.values():
         log.clear()
-    while native.inner.queue:
+    while native.queue:
         poll()
     poll()
-    assert not native.inner.upcoming
-    assert not native.inner.paused
+    assert not native.upcoming
+    assert not native.paused
     assert told.of[1:] in ([("revoked", BOTH)], [("lost", BOTH)])
+
+
+def test_what_a_user_assigns_by_hand_stays_when_the_group_takes_it(bench: Bench) -> None:
+    """It has unsubscribed, and not polled since."""
+    told = given(bench, A)
+    told.owned -= BOTH  # it holds neither for the group's any more
+    by_hand = {A: OffsetAndMetadata(offset=30), B: STARTS[B]}
+    told.starts = by_hand
+    told.keeps = BOTH
+    bench.fetcher.remove(JUST_A)
+    bench.fetcher.add(by_hand)
+    for log in bench.native.log.values():
+        log.clear()
+    bench.native.queue.append(("on_revoke", [0, 1]))
+    bench.fetcher.next(0)
+    bench.native.log |= {p: [record(p, o, epoch=7) for o in range(100)] for p in (0, 1)}
+    found = offsets(bench.fetcher.take(8, 0))
+    assert found == {A: [30, 31, 32, 33], B: [50, 51, 52, 53]}

@@ -189,10 +189,23 @@ def test_a_search_goes_on_where_it_stopped() -> None:
     assert len(consumer.asked) == 1
 
 
-def test_a_coordinator_that_was_away_is_asked_once_more() -> None:
-    """It comes back when each partition was asked for alone, in vain."""
+def test_of_many_one_that_is_undecided_keeps_few_waiting() -> None:
+    """Each question that is not answered costs a tenth of the time."""
     consumer = Consumer()
-    consumer.away = 1 + len(ALL)
+    many = Partitions.of(TopicPartition("t", p) for p in range(1000))
+    consumer.undecided = {TopicPartition("t", 617)}
+    search = asked(consumer, OffsetReset.ERROR, within=1, of=many)
+    assert consumer.undecided <= set(search.unfetched)
+    assert len(search.unfetched) < 100
+    assert search.committed.keys() <= {COMMITTED}
+    for _ in range(3):
+        look_up(cast(confluent_kafka.Consumer, consumer), search, timedelta(seconds=0.5))
+    assert set(search.unfetched) == consumer.undecided
+
+
+def test_a_coordinator_that_was_away_is_asked_once_more() -> None:
+    consumer = Consumer()
+    consumer.away = 3
     assert asked(consumer, OffsetReset.ERROR, within=2).committed == AT
 
 

@@ -505,6 +505,27 @@ def test_by_hand(kafka: KafkaCluster) -> None:
         until(lambda: len(member.records) == 2, member)
 
 
+@pytest.mark.parametrize("start", [OFFSET_INVALID, 1])
+def test_what_is_assigned_by_hand_while_the_group_has_it_to_take_stays(
+    kafka: KafkaCluster, start: int
+) -> None:
+    """It has unsubscribed, and on_revoke comes with the next poll."""
+    topic = unique("t")
+    kafka.create_topic(topic, partitions=2)
+    publish(kafka, topic, 2, 0, 1)
+    member = NextGeneration(kafka, unique("g"), topic)
+    with members(member):
+        until(lambda: len(member.records) == 4, member)
+        member.records.clear()
+        member.consumer.unsubscribe()
+        member.consumer.assign([TopicPartition(topic, 0, start)])
+        publish(kafka, topic, 2, 0, 1)
+        expected = [(topic, 0, o) for o in range(max(start, 0), 4)]  # it has committed nothing
+        until(lambda: len(member.records) >= len(expected), member)
+    assert member.records == expected
+    assert [told for told, _ in member.told][-1] == "revoked"
+
+
 def test_what_was_assigned_by_hand_may_be_closed_before_it_was_polled(kafka: KafkaCluster) -> None:
     member = NextGeneration(kafka, unique("g"))
     member.consumer.assign([TopicPartition(unique("t"), 0)])
