@@ -22,7 +22,7 @@ from kafka_coop.offsets.starts import Starts
 from kafka_coop.types import Generation, Partitions
 
 _LOOK = timedelta(seconds=1)
-_LONGEST_LOOK = timedelta(seconds=4)
+_LONGEST_LOOK = timedelta(seconds=2)
 """For one search, twice as long each time that nothing is told, for brokers that are far away.
 Whoever closes may have to wait for the end of it."""
 

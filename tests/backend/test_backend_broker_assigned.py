@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, cast
 import confluent_kafka
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
+from native_answers import answered
 from striking import striking
 
 from kafka_coop.backend import broker_assigned, late_starts, mailbox
@@ -59,33 +60,15 @@ class Answered:
         self._committed = committed
 
     def committed(self, partitions: NATIVE, timeout: float) -> list[SimpleNamespace]:
-        found = [
-            self._told(p)
-            for p in partitions
-            if TopicPartition(p.topic, p.partition) in self._committed
-        ]
-        if len(found) < len(partitions):
+        of = [TopicPartition(p.topic, p.partition) for p in partitions]
+        if set(of) - self._committed.keys():
             time.sleep(timeout)
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-        return found
+        return [answered(p, self._committed[own]) for p, own in zip(partitions, of, strict=True)]
 
     def offsets_for_times(self, partitions: NATIVE, _timeout: float) -> list[SimpleNamespace]:
         """All logs have nine records."""
-        return [
-            SimpleNamespace(topic=p.topic, partition=p.partition, offset=9, error=None)
-            for p in partitions
-        ]
-
-    def _told(self, of: confluent_kafka.TopicPartition) -> SimpleNamespace:
-        offset = self._committed[TopicPartition(of.topic, of.partition)]
-        return SimpleNamespace(
-            topic=of.topic,
-            partition=of.partition,
-            offset=offset,
-            leader_epoch=None,
-            metadata=None,
-            error=None,
-        )
+        return [answered(p, 9) for p in partitions]
 
 
 class Beside(Answered):

@@ -10,6 +10,7 @@ from typing import TypeAlias, cast
 import confluent_kafka
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
+from native_answers import answered
 
 from kafka_coop.config import OffsetReset
 from kafka_coop.fetching.group_starts import look_up
@@ -59,10 +60,10 @@ class Consumer:
             time.sleep(timeout)
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         return [
-            _told(
+            answered(
                 at,
                 7 if _of(at) == COMMITTED else OFFSET_INVALID,
-                KafkaError.TOPIC_AUTHORIZATION_FAILED if _of(at) == FORBIDDEN else None,
+                error=KafkaError.TOPIC_AUTHORIZATION_FAILED if _of(at) == FORBIDDEN else None,
                 epoch=3,
             )
             for at in partitions
@@ -74,10 +75,10 @@ class Consumer:
         self._ask("offsets_for_times", timeout)
         logs = {OFFSET_EARLIEST: 2, OFFSET_LATEST: 40}
         return [
-            _told(
+            answered(
                 at,
                 logs[at.offset] if _of(at) == NEW else at.offset,
-                KafkaError.LEADER_NOT_AVAILABLE if _of(at) == LEADERLESS else None,
+                error=KafkaError.LEADER_NOT_AVAILABLE if _of(at) == LEADERLESS else None,
             )
             for at in partitions
         ]
@@ -95,20 +96,6 @@ class Consumer:
 
 def _of(at: confluent_kafka.TopicPartition) -> TopicPartition:
     return TopicPartition(at.topic, at.partition)
-
-
-def _told(
-    of: confluent_kafka.TopicPartition, offset: int, error: int | None, epoch: int | None = None
-) -> SimpleNamespace:
-    """confluent's own has an error that nobody can set."""
-    return SimpleNamespace(
-        topic=of.topic,
-        partition=of.partition,
-        metadata=None,
-        offset=offset,
-        leader_epoch=epoch,
-        error=None if error is None else KafkaError(error),
-    )
 
 
 def asked(
