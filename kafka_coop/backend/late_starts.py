@@ -2,7 +2,7 @@
 
 A transaction may have to decide on an offset first, a leader may be away: that takes as long as it
 takes. So a thread goes on asking, by a consumer beside the member's, which others poll meanwhile.
-Both are there only while something is searched for.
+Both are there while something is searched for: for good, where a partition does not exist.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class LateStarts:
         self._found = found
         self._name = name
         self._log = logger
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may assign by hand
         self._ended = threading.Event()
         self._searched: list[_Searched] = []
         self._idle = True
@@ -91,7 +91,7 @@ class LateStarts:
             thread.join(timeout.total_seconds())
 
     def _run(self) -> None:
-        while self._wanted():
+        while not self._is_done():
             try:
                 with self._aside() as consumer:
                     self._ask(consumer)
@@ -111,18 +111,23 @@ class LateStarts:
     ) -> bool:
         if self._ended.is_set():
             return False
-        look_up(consumer, searched.search, look)
+        look_up(consumer, searched.search, look, by_leader=True)
         if (found := newly_found(searched.search, searched.generation)) is None:
             return False
         self._found(found)
         return True
 
     def _wanted(self) -> list[_Searched]:
-        """What there is to ask for. Where there is nothing the thread ends."""
+        """What there is to ask for."""
         with self._lock:
             for searched in self._searched:
                 searched.search.keep(searched.still_wanted)
             left = [s for s in self._searched if not s.search.complete]
             self._searched = [] if self._ended.is_set() else left
-            self._idle = not self._searched
             return list(self._searched)
+
+    def _is_done(self) -> bool:
+        """Whether the thread ends: who wants to know more from then on starts another."""
+        with self._lock:
+            self._idle = not self._searched or self._ended.is_set()
+            return self._idle

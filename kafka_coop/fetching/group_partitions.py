@@ -82,8 +82,10 @@ class GroupPartitions:
         """The group has taken these. Some of them a user may have assigned by hand meanwhile."""
         if by_hand:
             self.starts = {**self.starts, **known_positions(self._positions_of(by_hand))}
+        paused = self._paused & by_hand
         self._drop(gone, self._given - gone)
-        self.fetched, self._due = self.fetched | by_hand, self._due | by_hand
+        fetched, due = self.fetched | by_hand, self._due | by_hand
+        self.fetched, self._due, self._paused = fetched, due, self._paused | paused
         self.follow()
 
     # --- at any time ----------------------------------------------------------------------------
@@ -177,7 +179,7 @@ class GroupPartitions:
             # librdkafka pauses only what it knows. It meets a partition that it is asked about.
             native = confluent_kafka.TopicPartition(of.topic, of.partition)
             self._consumer.get_watermark_offsets(native, cached=True)
-        self._flag(still)
+        self._flag(still | (fetched & self._paused))
         self._unflag(fetched - self._paused)
         starts = {of: self.starts[of] for of in fetched} | dict.fromkeys(still, _NOWHERE)
         self._consumer.incremental_assign(native_starts(starts))
@@ -217,7 +219,7 @@ class GroupPartitions:
 
         So it is where an exception (Ctrl-C) struck before the callback's first line: confluent's
         own code assigns and unassigns then, and librdkafka finds starts by itself. To be called
-        when nothing is undone.
+        when all is done that librdkafka could do.
 
         Returns:
             What was given, and what was taken, for `adopt`.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import TypeAlias
@@ -40,7 +40,13 @@ _SOON = 0.02
 """Seconds until it is asked again."""
 
 
-def look_up(consumer: confluent_kafka.Consumer, search: Starts, within: timedelta) -> None:
+def look_up(
+    consumer: confluent_kafka.Consumer,
+    search: Starts,
+    within: timedelta,
+    *,
+    by_leader: bool = False,
+) -> None:
     """Asks the coordinator, and the leaders of what it has no offset of.
 
     Two round trips where all goes well, as librdkafka's own search. May be called inside its
@@ -51,32 +57,67 @@ def look_up(consumer: confluent_kafka.Consumer, search: Starts, within: timedelt
         search: Takes in what is told; what is not, or not well, is still to be asked for.
         within: For both questions. An offset that a transaction has still to decide on is told
             when that has ended.
+        by_leader: Each leader is asked alone. It takes a round trip more for each topic to learn
+            which that is, and must not be in a callback.
     """
     deadline = time.monotonic() + within.total_seconds()
     if search.unfetched:
-        _ask_what_is_committed(consumer, search, deadline)
+        # What it takes longer for, each time perhaps, leaves time for the leaders.
+        _ask_what_is_committed(consumer, search, deadline - within.total_seconds() / 3)
     if search.unlisted:
-        _ask_for_the_logs_ends(consumer, search, deadline)
+        wanted = Partitions.of(search.unlisted)
+        parts = _led_alike(consumer, wanted, deadline) if by_leader else [wanted]
+        _ask_for_the_logs_ends(consumer, search, parts, deadline)
 
 
 def _ask_what_is_committed(
     consumer: confluent_kafka.Consumer, search: Starts, deadline: float
 ) -> None:
-    """A partition on which a transaction has still to decide keeps all from any answer.
+    """A partition on which a transaction has still to decide keeps all from any answer."""
 
-    So where there is none in half the time, each half is asked for alone, and again the halves of
-    what is not told, each for a tenth. The next search begins with what is left.
-    """
-    left = deadline - time.monotonic()
-    until = deadline - left / 2
-    parts = deque([search.unfetched])
-    while parts and time.monotonic() < deadline:
-        some = parts.popleft()
+    def ask(some: Partitions, until: float) -> bool:
         question = partial(consumer.committed, native_partitions(some))
         search.fetched(_fetched(search.unfetched, _asked(question, until)))
-        if len(some) > 1 and some & search.unfetched == some:
-            parts += _halves(some)
-        until = min(deadline, time.monotonic() + left / 10)
+        return some & search.unfetched != some
+
+    _ask_in_parts(ask, [search.unfetched], deadline)
+
+
+def _ask_for_the_logs_ends(
+    consumer: confluent_kafka.Consumer,
+    search: Starts,
+    parts: Sequence[Partitions],
+    deadline: float,
+) -> None:
+    """A partition that its leader refuses, or a leader that is away, keeps all from any answer."""
+
+    def ask(some: Partitions, until: float) -> bool:
+        wanted = {of: search.unlisted[of] for of in some}
+
+        def question(left: float) -> _Answer:
+            asked = [confluent_kafka.TopicPartition(*of, at) for of, at in wanted.items()]
+            return consumer.offsets_for_times(asked, left)
+
+        search.listed(_listed(some, _asked(question, until)))
+        return bool(wanted.keys() - search.unlisted.keys())
+
+    _ask_in_parts(ask, parts, deadline)
+
+
+def _ask_in_parts(
+    ask: Callable[[Partitions, float], bool], parts: Sequence[Partitions], deadline: float
+) -> None:
+    """Asks for each part, all of them in half the time.
+
+    Of those of which nothing is told each half is asked for alone, and again the halves of that,
+    each for a tenth of the time. The next search begins with what is left.
+    """
+    left = deadline - time.monotonic()
+    line = deque((part, left / 2 / len(parts)) for part in parts)
+    while line and (now := time.monotonic()) < deadline:
+        some, share = line.popleft()
+        if not ask(some, min(deadline, now + share)) and len(some) > 1:
+            line += [(half, left / 10) for half in _halves(some)]
 
 
 def _halves(of: Partitions) -> tuple[Partitions, Partitions]:
@@ -84,16 +125,22 @@ def _halves(of: Partitions) -> tuple[Partitions, Partitions]:
     return Partitions.of(each[::2]), Partitions.of(each[1::2])
 
 
-def _ask_for_the_logs_ends(
-    consumer: confluent_kafka.Consumer, search: Starts, deadline: float
-) -> None:
-    wanted = dict(search.unlisted)
-
-    def question(left: float) -> _Answer:
-        asked = [confluent_kafka.TopicPartition(*of, at) for of, at in wanted.items()]
-        return consumer.offsets_for_times(asked, left)
-
-    search.listed(_listed(wanted, _asked(question, deadline)))
+def _led_alike(
+    consumer: confluent_kafka.Consumer, wanted: Partitions, deadline: float
+) -> list[Partitions]:
+    """Those of each leader; last, those without one."""
+    led: dict[int, list[TopicPartition]] = {}
+    for topic in wanted.topics():
+        try:
+            left = max(0.0, deadline - time.monotonic())
+            partitions = consumer.list_topics(topic, left / 4).topics[topic].partitions
+        except (KafkaException, KeyError):
+            partitions = {}
+        for of in wanted:
+            if of.topic == topic:
+                known = partitions.get(of.partition)
+                led.setdefault(-1 if known is None else known.leader, []).append(of)
+    return [Partitions.of(led[leader]) for leader in sorted(led, reverse=True)]
 
 
 def _asked(question: Callable[[float], _Answer], deadline: float) -> _Answer | ErrorCode:
@@ -121,11 +168,12 @@ def _fetched(unfetched: Partitions, answer: _Answer | ErrorCode) -> OffsetsFetch
     )
 
 
-def _listed(wanted: Iterable[TopicPartition], answer: _Answer | ErrorCode) -> OffsetsListed:
-    """Where a leader's connection breaks, librdkafka hands back the question, without an error."""
-    if isinstance(answer, ErrorCode):
-        return OffsetsListed(offsets=dict.fromkeys(wanted, ListedOffset(offset=-1, error=answer)))
+def _listed(asked: Partitions, answer: _Answer | ErrorCode) -> OffsetsListed:
+    """An error of one is told as that of all. What is not told at all is handed back as asked."""
     unheard = ListedOffset(offset=-1, error=ErrorCode.request_timed_out)
+    if isinstance(answer, ErrorCode):
+        alone = ListedOffset(offset=-1, error=answer) if len(asked) == 1 else unheard
+        return OffsetsListed(offsets=dict.fromkeys(asked, alone))
     return OffsetsListed(
         offsets={
             TopicPartition(p.topic, p.partition): ListedOffset(

@@ -79,6 +79,8 @@ class Beside(Answered):
         asked: A question was put to it.
         fails: How often it can't be opened.
         open: How many there are.
+        closing: Closing one takes as long as this is not set.
+        closes: It has begun.
     """
 
     def __init__(self) -> None:
@@ -87,6 +89,10 @@ class Beside(Answered):
         self.asked = threading.Event()
         self.fails = 0
         self.open = 0
+        self.closing = threading.Event()
+        self.closing.set()
+        self.closes = threading.Event()
+        self._asks = threading.Lock()
 
     def opened(self) -> contextlib.closing[Any]:
         if self.fails:
@@ -97,9 +103,15 @@ class Beside(Answered):
 
     def committed(self, partitions: NATIVE, timeout: float) -> list[SimpleNamespace]:
         self.asked.set()
-        return super().committed(partitions, min(timeout, 0.01))
+        assert self._asks.acquire(blocking=False), "two threads ask"
+        try:
+            return super().committed(partitions, min(timeout, 0.01))
+        finally:
+            self._asks.release()
 
     def close(self) -> None:
+        self.closes.set()
+        assert self.closing.wait(PATIENCE.total_seconds())
         self.open -= 1
 
 
@@ -508,6 +520,27 @@ def test_what_comes_again_is_of_the_new_generation(group: Group, searching: Sear
         native.assigned(ALL)
     native.beside.logs[THERE] = 7
     searching.wait_for(3, THERE)
+
+
+def test_what_comes_while_the_other_consumer_is_closed_is_searched_for_by_one_thread(
+    group: Group, searching: Searching
+) -> None:
+    native = group.librdkafka
+    native.beside.logs[HERE[0]] = 7
+    native.beside.closing.clear()
+    with group.lock:
+        native.assigned(ALL)
+    searching.wait_for(1, THERE)
+    assert native.beside.closes.wait(PATIENCE.total_seconds())
+    with group.lock:
+        native.assigned(Partitions.of(HERE))
+    names = [thread.name for thread in threading.enumerate()]
+    assert sum(name.endswith("-starts") for name in names) == 1
+    native.beside.asked.clear()
+    native.beside.closing.set()
+    assert native.beside.asked.wait(PATIENCE.total_seconds())
+    native.beside.logs |= dict.fromkeys(HERE, 7)
+    searching.wait_for(2, *HERE[1:])
 
 
 @pytest.mark.usefixtures("searching")

@@ -39,6 +39,9 @@ class Consumer:
         undecided: Partitions of which a transaction has still to decide.
         refuses: The coordinator does.
         asked: The time limits of the questions.
+        led: By whom partitions are led, where not by the first broker.
+        hung: A broker that answers nothing.
+        refused: Its leader refuses this one, which librdkafka tells as an error of all.
     """
 
     def __init__(self) -> None:
@@ -50,6 +53,18 @@ class Consumer:
         self.undecided: set[TopicPartition] = set()
         self.refuses = False
         self.asked: list[float] = []
+        self.led: dict[TopicPartition, int] = {}
+        self.hung: int | None = None
+        self.refused: TopicPartition | None = None
+
+    def list_topics(self, topic: str, timeout: float) -> SimpleNamespace:
+        assert timeout > 0
+        there = {
+            of.partition: SimpleNamespace(leader=self.led.get(of, 1))
+            for of in ALL
+            if of != LEADERLESS
+        }
+        return SimpleNamespace(topics={topic: SimpleNamespace(partitions=there)})
 
     def committed(self, partitions: NATIVE, timeout: float) -> list[SimpleNamespace]:
         self._ask("committed", timeout)
@@ -73,6 +88,11 @@ class Consumer:
     def offsets_for_times(self, partitions: NATIVE, timeout: float) -> list[SimpleNamespace]:
         """What breaks hands the question back, without an error."""
         self._ask("offsets_for_times", timeout)
+        if self.hung in [self.led.get(_of(at), 1) for at in partitions]:
+            time.sleep(timeout)
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        if self.refused in [_of(at) for at in partitions]:
+            raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
         logs = {OFFSET_EARLIEST: 2, OFFSET_LATEST: 40}
         return [
             answered(
@@ -160,6 +180,40 @@ def test_a_transaction_on_one_partition_keeps_no_other_from_its_start() -> None:
     assert search.committed == AT
     assert search.listed_at == {NEW: OffsetAndMetadata(offset=40)}
     assert search.unfetched == Partitions.of([LEADERLESS])
+
+
+def test_a_leader_that_is_away_keeps_no_other_partition_from_its_start() -> None:
+    """librdkafka tells nothing of a question of which one leader does not answer its part."""
+    consumer = Consumer()
+    consumer.led, consumer.hung = {LEADERLESS: 3, BROKEN: 3, COMMITTED: 3}, 3
+    search = asked(consumer, OffsetReset.LATEST, within=0.2, of=Partitions.of([NEW, BROKEN]))
+    consumer.asked.clear()
+    search.unlisted = {NEW: OFFSET_LATEST, BROKEN: OFFSET_LATEST, LEADERLESS: OFFSET_LATEST}
+    search.listed_at.clear()
+    native = cast(confluent_kafka.Consumer, consumer)
+    look_up(native, search, timedelta(seconds=0.5), by_leader=True)
+    assert search.listed_at == {NEW: OffsetAndMetadata(offset=40)}
+    assert search.unlisted.keys() == {BROKEN, LEADERLESS}
+
+
+def test_nor_does_one_that_is_refused() -> None:
+    consumer = Consumer()
+    many = [TopicPartition("t", p) for p in range(10, 40)]
+    consumer.refused = many[7]
+    search = Starts(reset=OffsetReset.LATEST, unfetched=NO_PARTITIONS)
+    search.unlisted = dict.fromkeys([NEW, *many], OFFSET_LATEST)
+    look_up(cast(confluent_kafka.Consumer, consumer), search, timedelta(seconds=30))
+    assert search.listed_at == {NEW: OffsetAndMetadata(offset=40)}
+    assert search.failed == {many[7]: ErrorCode.topic_authorization_failed}
+
+
+def test_what_is_undecided_leaves_time_for_the_leaders() -> None:
+    consumer = Consumer()
+    consumer.undecided = {TopicPartition("t", p) for p in range(10, 40)}
+    search = Starts(reset=OffsetReset.LATEST, unfetched=Partitions.of(consumer.undecided))
+    search.unlisted = {NEW: OFFSET_LATEST}
+    look_up(cast(confluent_kafka.Consumer, consumer), search, timedelta(seconds=0.5))
+    assert search.listed_at == {NEW: OffsetAndMetadata(offset=40)}
 
 
 def test_a_search_goes_on_where_it_stopped() -> None:
