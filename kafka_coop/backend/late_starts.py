@@ -111,7 +111,7 @@ class LateStarts:
     ) -> bool:
         if self._ended.is_set():
             return False
-        look_up(consumer, searched.search, look, by_leader=True)
+        look_up(consumer, searched.search, look, leaders_apart=True)
         if (found := newly_found(searched.search, searched.generation)) is None:
             return False
         self._found(found)

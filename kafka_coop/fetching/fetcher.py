@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaException, Message
 
 from kafka_coop.fetching.acquaintance import Acquaintance
 from kafka_coop.fetching.batches import BatchSize
@@ -40,6 +40,7 @@ from kafka_coop.fetching.native import (
 )
 from kafka_coop.fetching.newcomers import Newcomers
 from kafka_coop.fetching.queries import Queries
+from kafka_coop.membership.failures import LOCAL_CONFLICT, LOCAL_INVALID_ARG, LOCAL_STATE
 from kafka_coop.protocol.messages import OffsetAndMetadata
 from kafka_coop.types import NO_PARTITIONS, Partitions, TopicPartition
 
@@ -47,9 +48,6 @@ _NEVER_COMMIT = {"enable.auto.commit": False, "enable.auto.offset.store": False}
 """Whatever the caller configured: a commit of librdkafka's would go out without the member's
 generation, and be refused in a group that has members (confluent-kafka-python#1004)."""
 
-_CONFLICT: int = KafkaError._CONFLICT  # noqa: SLF001  # the names of confluent's public constants
-_INVALID_ARG: int = KafkaError._INVALID_ARG  # noqa: SLF001
-_STATE: int = KafkaError._STATE  # noqa: SLF001
 
 _INTRODUCTION = 0.2
 """Seconds that `add` waits for librdkafka to hear of a topic."""
@@ -141,7 +139,7 @@ class Fetcher(Queries):
         for of, start in starts.items():
             require_start(start.offset)
             if of in self._starts:
-                raise local_error(_CONFLICT, f"{of} is fetched already")
+                raise local_error(LOCAL_CONFLICT, f"{of} is fetched already")
         topics = {of.topic: None for of in starts}
         self._acquaintance.meet(topics, _INTRODUCTION, exist=True)
         self._newcomers.come(Partitions.of(starts), beside=self.assignment())
@@ -160,7 +158,7 @@ class Fetcher(Queries):
         self._fetch_again_before_a_change()
         for of in partitions:
             if of not in self._starts:
-                raise local_error(_INVALID_ARG, f"{of} is not fetched")
+                raise local_error(LOCAL_INVALID_ARG, f"{of} is not fetched")
         if not partitions and not self._torn:
             return
         starts = dict(self._starts)
@@ -414,7 +412,7 @@ class Fetcher(Queries):
         try:
             self._consumer.seek(native[0])
         except KafkaException as failure:
-            if of not in self._starts or failure.args[0].code() != _STATE:
+            if of not in self._starts or failure.args[0].code() != LOCAL_STATE:
                 raise
             # Added a moment ago, and librdkafka has yet to start it.
             self._starts[of], self._torn = to, True

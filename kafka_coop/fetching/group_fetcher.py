@@ -401,11 +401,11 @@ class GroupFetcher(Queries):
             ledger.note(self._last_taken)
             self._last_taken = ()
         if ledger.room <= 0:
-            ledger.settle(self._positions_of(self._partitions.begun))
+            ledger.settle(self._partitions.positions(self.assignment()))
 
     def _begin_anew(self, partitions: Partitions) -> None:
         """What was delivered of these before says nothing of where they stand from now on."""
-        self._ledger.settle(self._positions_of(self._partitions.begun - partitions))
+        self._ledger.settle(self._partitions.positions(self.assignment() - partitions))
         self._last_taken = ()
 
     def _fetch_swallowed_again(self) -> None:
@@ -421,14 +421,11 @@ class GroupFetcher(Queries):
         self._taken_untold |= gone
         self._partitions.adopt(given, gone)
         expected = self._ledger.expected()
-        for of, actual in known_positions(self._positions_of(self._partitions.begun)).items():
+        for of, actual in known_positions(self._partitions.positions(self.assignment())).items():
             to = expected.get(of, self._partitions.starts[of])
             if to.offset != actual.offset:
                 self._partitions.seek(of, to)
         self._swallowed = False
-
-    def _positions_of(self, partitions: Partitions) -> list[confluent_kafka.TopicPartition]:
-        return self._consumer.position(native_partitions(partitions))
 
     # --- positions --------------------------------------------------------------------------
 
@@ -438,7 +435,7 @@ class GroupFetcher(Queries):
         wanted = partitions & self._partitions.fetched
         starts = {of: self._partitions.starts[of] for of in wanted}
         known = {of: at for of, at in starts.items() if at.offset >= 0}
-        return known | known_positions(self._positions_of(wanted & self._partitions.begun))
+        return known | known_positions(self._partitions.positions(wanted))
 
     def seek(self, of: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
         """See `Fetching.seek`."""

@@ -25,6 +25,7 @@ from kafka_coop.fetching.native import (
     plain_partitions,
     require_start,
 )
+from kafka_coop.membership.failures import LOCAL_CONFLICT, LOCAL_INVALID_ARG, LOCAL_STATE
 from kafka_coop.protocol.messages import OffsetAndMetadata
 from kafka_coop.types import NO_PARTITIONS, Partitions, TopicPartition
 
@@ -33,12 +34,7 @@ _NOWHERE = OffsetAndMetadata(offset=0)
 ever fetched from there, of a log that begins later, librdkafka would find its own start, and go
 there 0.6 s after whatever we say meanwhile."""
 
-_CONFLICT: int = KafkaError._CONFLICT  # noqa: SLF001  # the names of confluent's public constants
-_INVALID_ARG: int = KafkaError._INVALID_ARG  # noqa: SLF001
-
-_STATE: int = KafkaError._STATE  # noqa: SLF001
-
-_NOT_STARTED = frozenset({_STATE, KafkaError._PREV_IN_PROGRESS})  # noqa: SLF001
+_NOT_STARTED = frozenset({LOCAL_STATE, KafkaError._PREV_IN_PROGRESS})  # noqa: SLF001  # confluent's public constant
 """librdkafka's words for a partition that it has yet to start: there is nothing to seek in."""
 
 
@@ -65,10 +61,9 @@ class GroupPartitions:
         self._flagged = NO_PARTITIONS
         """What is paused in librdkafka, whoever wished it."""
 
-    @property
-    def begun(self) -> Partitions:
-        """Those of `fetched` that librdkafka has begun with; what it says of others is old."""
-        return self.fetched - self._due
+    def positions(self, partitions: Partitions) -> list[confluent_kafka.TopicPartition]:
+        """librdkafka's, of those that it has begun with; what it says of others is old."""
+        return self._consumer.position(native_partitions((partitions & self.fetched) - self._due))
 
     # --- inside librdkafka's callbacks ----------------------------------------------------------
 
@@ -81,7 +76,7 @@ class GroupPartitions:
     def take(self, gone: Partitions, by_hand: Partitions = NO_PARTITIONS) -> None:
         """The group has taken these. Some of them a user may have assigned by hand meanwhile."""
         if by_hand:
-            self.starts = {**self.starts, **known_positions(self._positions_of(by_hand))}
+            self.starts = {**self.starts, **known_positions(self.positions(by_hand))}
         paused = self._paused & by_hand
         self._drop(gone, self._given - gone)
         fetched, due = self.fetched | by_hand, self._due | by_hand
@@ -101,7 +96,7 @@ class GroupPartitions:
         for at in starts.values():
             require_start(at.offset)
         if twice := added & before:
-            raise local_error(_CONFLICT, f"fetched already: {list(twice)}")
+            raise local_error(LOCAL_CONFLICT, f"fetched already: {list(twice)}")
         kept = {of: at for of, at in self.starts.items() if of in before}
         self.starts, self.undone = kept | dict(starts), True
         self.fetched, self._due = before | added, self._due | added
@@ -118,7 +113,7 @@ class GroupPartitions:
             KafkaException: ``_INVALID_ARG``: one of them is not fetched. Nothing is changed.
         """
         if unknown := partitions - self.fetched:
-            raise local_error(_INVALID_ARG, f"not fetched: {list(unknown)}")
+            raise local_error(LOCAL_INVALID_ARG, f"not fetched: {list(unknown)}")
         self._drop(partitions, self._given)
         self.follow()
 
@@ -143,7 +138,7 @@ class GroupPartitions:
         """
         require_start(to.offset)
         if of not in self.fetched:
-            raise local_error(_STATE, f"{of} is not fetched")
+            raise local_error(LOCAL_STATE, f"{of} is not fetched")
         before = self.starts, self._due
         starts, due = {**self.starts, of: to}, self._due | Partitions.of([of])
         self.starts, self._due, self.undone = starts, due, True
@@ -239,9 +234,6 @@ class GroupPartitions:
         gone, paused = self._gone | (partitions - given), self._paused - partitions
         self.fetched, self._due, self._gone, self._paused = fetched, due, gone, paused
         self._given, self.undone = given, True
-
-    def _positions_of(self, partitions: Partitions) -> list[confluent_kafka.TopicPartition]:
-        return self._consumer.position(native_partitions(partitions))
 
     def _actual(self) -> Partitions:
         return plain_partitions(self._consumer.assignment())

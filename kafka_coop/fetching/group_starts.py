@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import TypeAlias
@@ -19,7 +20,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from kafka_coop.fetching.native import error_code, fetched_offsets, native_partitions
-from kafka_coop.offsets.starts import Starts
+from kafka_coop.offsets.starts import Starts, by_leader
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import FetchedOffset, ListedOffset, OffsetsFetched, OffsetsListed
 from kafka_coop.types import Partitions, TopicPartition
@@ -45,7 +46,7 @@ def look_up(
     search: Starts,
     within: timedelta,
     *,
-    by_leader: bool = False,
+    leaders_apart: bool = False,
 ) -> None:
     """Asks the coordinator, and the leaders of what it has no offset of.
 
@@ -57,16 +58,16 @@ def look_up(
         search: Takes in what is told; what is not, or not well, is still to be asked for.
         within: For both questions. An offset that a transaction has still to decide on is told
             when that has ended.
-        by_leader: Each leader is asked alone. It takes a round trip more for each topic to learn
-            which that is, and must not be in a callback.
+        leaders_apart: Each leader is asked alone. It takes a round trip more for each topic to
+            learn which that is, and must not be in a callback.
     """
     deadline = time.monotonic() + within.total_seconds()
     if search.unfetched:
         # What it takes longer for, each time perhaps, leaves time for the leaders.
         _ask_what_is_committed(consumer, search, deadline - within.total_seconds() / 3)
     if search.unlisted:
-        wanted = Partitions.of(search.unlisted)
-        parts = _led_alike(consumer, wanted, deadline) if by_leader else [wanted]
+        together = [Partitions.of(search.unlisted)]
+        parts = _led_alike(consumer, search.unlisted, deadline) if leaders_apart else together
         _ask_for_the_logs_ends(consumer, search, parts, deadline)
 
 
@@ -126,21 +127,18 @@ def _halves(of: Partitions) -> tuple[Partitions, Partitions]:
 
 
 def _led_alike(
-    consumer: confluent_kafka.Consumer, wanted: Partitions, deadline: float
+    consumer: confluent_kafka.Consumer, unlisted: Mapping[TopicPartition, int], deadline: float
 ) -> list[Partitions]:
     """Those of each leader; last, those without one."""
-    led: dict[int, list[TopicPartition]] = {}
-    for topic in wanted.topics():
-        try:
+    leaders: dict[TopicPartition, int] = {}
+    for topic in Partitions.of(unlisted).topics():
+        with suppress(KafkaException, KeyError):
             left = max(0.0, deadline - time.monotonic())
-            partitions = consumer.list_topics(topic, left / 4).topics[topic].partitions
-        except (KafkaException, KeyError):
-            partitions = {}
-        for of in wanted:
-            if of.topic == topic:
-                known = partitions.get(of.partition)
-                led.setdefault(-1 if known is None else known.leader, []).append(of)
-    return [Partitions.of(led[leader]) for leader in sorted(led, reverse=True)]
+            told = consumer.list_topics(topic, left / 4).topics[topic].partitions
+            leaders |= {TopicPartition(topic, p): found.leader for p, found in told.items()}
+    led = [Partitions.of(part) for part in by_leader(unlisted, leaders).values()]
+    without = Partitions.of(of for of in unlisted if leaders.get(of, -1) < 0)
+    return [*led, without] if without else led
 
 
 def _asked(question: Callable[[float], _Answer], deadline: float) -> _Answer | ErrorCode:

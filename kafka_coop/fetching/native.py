@@ -15,6 +15,7 @@ from confluent_kafka import (
     Message,
 )
 
+from kafka_coop.membership.failures import LOCAL_INVALID_ARG
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import FetchedOffset, OffsetAndMetadata
 from kafka_coop.types import Partitions, TopicPartition
@@ -50,7 +51,7 @@ def require_start(offset: int) -> None:
     """Raises KafkaException ``_INVALID_ARG`` unless fetching can begin there."""
     if offset < 0 and offset not in (OFFSET_BEGINNING, OFFSET_END) and offset > _TAIL:
         raise local_error(
-            KafkaError._INVALID_ARG,  # noqa: SLF001  # confluent's public constant
+            LOCAL_INVALID_ARG,
             f"{offset} is no offset to start from: give an absolute one, OFFSET_BEGINNING or "
             "OFFSET_END",
         )

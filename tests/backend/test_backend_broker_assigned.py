@@ -445,6 +445,14 @@ class Searching:
         self.steps = 0
         self._group = group
 
+    def begun(self) -> Librdkafka:
+        """A partition is given, and its start is asked for in vain."""
+        native = self._group.librdkafka
+        with self._group.lock:
+            native.assigned(ALL)
+        assert native.beside.asked.wait(PATIENCE.total_seconds())
+        return native
+
     def look(self) -> None:
         mailbox = self._group.backend.mailbox
         while (item := mailbox.begin()) is not None:
@@ -501,12 +509,8 @@ def test_what_is_not_told_in_time_comes_later(group: Group, searching: Searching
     wait_until(lambda: not native.beside.open, "the other consumer stays")
 
 
-@pytest.mark.usefixtures("searching")
-def test_what_is_taken_meanwhile_is_not_searched_for(group: Group) -> None:
-    native = group.librdkafka
-    with group.lock:
-        native.assigned(ALL)
-    assert native.beside.asked.wait(PATIENCE.total_seconds())
+def test_what_is_taken_meanwhile_is_not_searched_for(group: Group, searching: Searching) -> None:
+    native = searching.begun()
     with group.lock:
         native.revoked(ALL)
     wait_until(lambda: not native.beside.open, "somebody is asked still")
@@ -543,12 +547,8 @@ def test_what_comes_while_the_other_consumer_is_closed_is_searched_for_by_one_th
     searching.wait_for(2, *HERE[1:])
 
 
-@pytest.mark.usefixtures("searching")
-def test_who_closes_waits_for_no_start(group: Group) -> None:
-    native = group.librdkafka
-    with group.lock:
-        native.assigned(ALL)
-    assert native.beside.asked.wait(PATIENCE.total_seconds())
+def test_who_closes_waits_for_no_start(group: Group, searching: Searching) -> None:
+    native = searching.begun()
     group.backend.stop(PATIENCE)
     assert not native.beside.open
     with group.lock:
