@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
-from operator import itemgetter
+from operator import itemgetter, methodcaller
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,12 @@ the processor's second cache as messages, and take longer each."""
 
 _FARTHEST = (2**63 - 1) // 1000
 """Milliseconds, before 1970 or after, that are microseconds in 64 bits."""
+
+_GIVEN = methodcaller("headers")
+"""A record's headers. Where a name is no UTF-8, confluent-kafka returns pairs without a name, and
+the error set besides. The interpreter looks at that, and raises SystemError, until the calling code
+has run often: then it calls what is written in C without a look (PEP 659), goes on with what it was
+given, and crashes. A call from C, such as this one, is looked at always."""
 
 
 def record_batches(
@@ -142,8 +148,8 @@ def _headers(record: Message) -> list[dict[str, Any]] | None:
         RecordError: A name is no UTF-8.
     """
     try:
-        given: Any = record.headers()  # a list of pairs, whatever its stubs say
-    except SystemError:  # confluent-kafka returns with the UnicodeDecodeError set
+        given = _GIVEN(record)  # a list of pairs, whatever its stubs say
+    except SystemError:
         offset = record.offset() or 0
         raise RecordError(
             f"{record.topic()}:{record.partition()} has at offset {offset} a header whose name is "
