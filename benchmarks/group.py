@@ -205,16 +205,16 @@ class Group:
         logs = {n: self._read_so_far(n) for n in sorted(self._reading | self._waiting)}
         sharing = {number: logs[number] for number in self._reading}
         until = time.monotonic() + PATIENCE
-        since = time.monotonic() + ALONE
+        since: float | None = None
         while True:
             time.sleep(ALONE)
             for log in logs.values():
                 log.read_on()
             now = time.monotonic()
             if not (settled(sharing, PARTITIONS) and all(log.ready for log in logs.values())):
-                since = now
-            elif now >= since + rest:
-                return
+                since = None
+            elif now >= (since := since or now) + rest:
+                return  # not counted from when they were last seen unsettled, a look before
             ended = [n for n in logs if self.processes[n].poll() is not None]
             if ended or now > until:
                 said = "".join(f"\n  member {number} {log}" for number, log in logs.items())

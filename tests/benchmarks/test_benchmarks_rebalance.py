@@ -103,6 +103,29 @@ class Process:
         self.sent.append((self._now(), sent))
 
 
+def test_a_group_rests_from_the_look_that_saw_it_settled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not from the look before: it may have settled just before this one."""
+    elapsed = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: elapsed[0])
+    group = Group("kafka_coop", "nowhere:1", "t", tmp_path)
+    group.processes = [Process(time.monotonic)]  # type: ignore[list-item]  # what is asked of it
+    group._reading = {0}
+
+    def sleep(seconds: float) -> None:
+        elapsed[0] += seconds
+        if elapsed[0] == 103:
+            of_all = range(PARTITIONS)
+            member(group._log(0), f"+ {','.join(map(str, of_all))}", *(f"r {p} 1" for p in of_all))
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    group.settle(rest=2.0)
+    assert elapsed == [105]
+    group.settle(rest=0.0)
+    assert elapsed == [106]
+
+
 @pytest.mark.parametrize("apart", [0.02, 0.6])
 def test_members_are_stopped_so_that_they_beat_one_after_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: float
