@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import TypeAlias, cast
@@ -13,6 +12,7 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 from native_answers import answered
 
 from kafka_coop.config import OffsetReset
+from kafka_coop.fetching import group_starts
 from kafka_coop.fetching.group_starts import look_up
 from kafka_coop.offsets.starts import Starts
 from kafka_coop.protocol.error_codes import ErrorCode
@@ -25,6 +25,27 @@ COMMITTED, NEW = TopicPartition("t", 0), TopicPartition("t", 1)
 FORBIDDEN, LEADERLESS, BROKEN = (TopicPartition("t", p) for p in range(2, 5))
 ALL = Partitions.of([COMMITTED, NEW, FORBIDDEN, LEADERLESS, BROKEN])
 AT = {COMMITTED: OffsetAndMetadata(offset=7, leader_epoch=3)}
+
+
+class Clock:
+    """Time that passes only where somebody waits."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+
+    def monotonic(self) -> float:
+        return self._now
+
+    def sleep(self, seconds: float) -> None:
+        self._now += seconds
+
+
+CLOCK = Clock()
+
+
+@pytest.fixture(autouse=True)
+def virtual_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_starts, "time", CLOCK)
 
 
 class Consumer:
@@ -68,11 +89,11 @@ class Consumer:
 
     def committed(self, partitions: NATIVE, timeout: float) -> list[SimpleNamespace]:
         self._ask("committed", timeout)
-        time.sleep(self.takes)
+        CLOCK.sleep(self.takes)
         if self.refuses:
             raise KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
         if self.undecided & {_of(at) for at in partitions}:
-            time.sleep(timeout)
+            CLOCK.sleep(timeout)
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         return [
             answered(
@@ -89,7 +110,7 @@ class Consumer:
         """What breaks hands the question back, without an error."""
         self._ask("offsets_for_times", timeout)
         if self.hung in [self.led.get(_of(at), 1) for at in partitions]:
-            time.sleep(timeout)
+            CLOCK.sleep(timeout)
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         if self.refused in [_of(at) for at in partitions]:
             raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
@@ -110,7 +131,7 @@ class Consumer:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT_QUEUE))
         if self.silent == what or self.away:
             self.away = max(0, self.away - 1)
-            time.sleep(timeout)
+            CLOCK.sleep(timeout)
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
 

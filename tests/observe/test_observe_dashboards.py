@@ -119,7 +119,8 @@ class Service:
 
     def rebalances(self) -> list[dict[str, Any]]:
         """The structured events of its log."""
-        lines = [json.loads(line) for line in self._log.read_text().splitlines()]
+        *written, _under_way = self._log.read_text().split("\n")
+        lines = [json.loads(line) for line in written]
         return [line["kafka_coop"] for line in lines if "kafka_coop" in line]
 
 

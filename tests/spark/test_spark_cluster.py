@@ -140,7 +140,7 @@ class Driver:
             AssertionError: The driver has failed.
         """
         assert not self._process.poll(), self._log.read_text()[-3000:]
-        lines = self._out.read_text().splitlines()
+        *lines, _under_way = self._out.read_text().split("\n")
         return Counter((p, offset) for line in lines for p, offset in json.loads(line))
 
     def has_written_more_than(self, records: int) -> bool:
