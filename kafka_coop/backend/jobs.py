@@ -92,7 +92,10 @@ class Jobs:
         self._lock = lock
         self._hears = hears
         self._line: deque[_Job] = deque()
-        self._changed = threading.Condition()
+        # Entered by itself: a condition's __enter__ is Python, in which a Ctrl-C may strike behind
+        # the acquisition, and nobody would release it.
+        self._own = threading.RLock()  # a signal handler may ask for a job, too
+        self._changed = threading.Condition(self._own)
         self._heard = True
         self._look = _LOOK
         self._known: bool | None = None
@@ -113,7 +116,7 @@ class Jobs:
             work: Is told whether the coordinator answers, and makes the future's result.
             within: How long that is waited for.
         """
-        with self._changed:
+        with self._own:
             if self._stopped:
                 return refused()
             future: Future[T] = Future()
@@ -158,7 +161,7 @@ class Jobs:
 
     def stop(self, timeout: timedelta) -> None:
         """Does what is left, and ends the thread."""
-        with self._changed:
+        with self._own:
             self._stopped = True
             self._changed.notify_all()
         if self._worker.is_alive():
@@ -166,7 +169,7 @@ class Jobs:
 
     def _work(self) -> None:
         while True:
-            with self._changed:
+            with self._own:
                 self._changed.wait_for(lambda: self._line or self._stopped)
                 if not self._line:
                     return
@@ -190,11 +193,11 @@ class Jobs:
         return True
 
     def _pause(self, seconds: float) -> None:
-        with self._changed:
+        with self._own:
             self._changed.wait_for(lambda: self._stopped, seconds)
 
     def _first(self) -> _Job | None:
-        with self._changed:
+        with self._own:
             return self._line.popleft() if self._line else None
 
     def _attempt(self, job: _Job, within: float) -> bool:
@@ -214,7 +217,7 @@ class Jobs:
             if not future.cancelled():
                 future.set_exception(error)
             return True
-        with self._changed:
+        with self._own:
             self._line.appendleft(job)
         return False
 

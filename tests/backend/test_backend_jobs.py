@@ -1,0 +1,36 @@
+"""Jobs that wait for their turn with librdkafka: a Ctrl-C while one is asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from datetime import timedelta
+
+import pytest
+from striking import striking
+
+from kafka_coop.backend import jobs as module
+from kafka_coop.backend.jobs import Jobs
+from kafka_coop.turns import TurnLock
+
+PLACES = 20
+"""More than there are in `Jobs.submit` at which a signal's handler may run."""
+
+
+@pytest.mark.parametrize("place", range(1, PLACES))
+def test_a_ctrl_c_in_the_middle_of_asking_keeps_nobody_else_waiting(place: int) -> None:
+    jobs = Jobs(TurnLock(), lambda *_: True, "jobs")
+    jobs.start()
+    files = {module.__file__, threading.__file__}
+    within = timedelta(seconds=10)
+    with contextlib.suppress(KeyboardInterrupt), striking(place, files, KeyboardInterrupt):
+        jobs.submit("t", lambda _: 1, within)
+    done: list[int] = []
+    other = threading.Thread(
+        target=lambda: done.append(jobs.submit("t", lambda _: 2, within).result(10)), daemon=True
+    )
+    other.start()
+    other.join(10)
+    assert done == [2]
+    jobs.stop(within)
+    assert not jobs._worker.is_alive()
