@@ -560,8 +560,9 @@ class CoopConsumer(Closeable):
 
         The consumer goes on: keep polling until `drained`, then `close`. Its partitions are
         taken by a round of the group, and lie idle only from on_revoke until the next round,
-        which its `close` begins at once. May be called from a signal handler. A second call can
-        only shorten the time.
+        which its `close` begins at once. May be called from a signal handler, which may come when
+        the consumer is closed: then there is nothing to do. A second call can only shorten the
+        time.
 
         Where no strategy of ours leads the group, or every member drains, nobody takes over;
         under an eager strategy, or with partitions assigned by hand, nothing would be gained,
@@ -570,6 +571,8 @@ class CoopConsumer(Closeable):
         Raises:
             ValueError: ``within`` is negative.
         """
+        if self._unusable == CLOSED:
+            return
         self._require_usable()
         self._draining.begin(self._backend, within, worth_it=bool(self._topics))
 

@@ -210,10 +210,12 @@ class ClassicBackend:
     def stop(self, timeout: timedelta) -> None:
         """See `Backend.stop`."""
         self._call(lambda: self._stopping.set() if self._stopping is not None else None)
-        if self._thread.is_alive():
-            self._thread.join(timeout.total_seconds())
-        if self._guard is not None:
-            self._guard.close()
+        try:
+            if self._thread.is_alive():
+                self._thread.join(timeout.total_seconds())
+        finally:
+            if self._guard is not None:
+                self._guard.close()
 
     def _post(self, event: ev.Event) -> None:
         self._call(lambda: self._handle(event))

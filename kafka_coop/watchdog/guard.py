@@ -156,9 +156,13 @@ class Guard:
         process, self._process = self._process, None
         if process is None:
             return
-        process.kill()  # it may be about to load its modules, and has nothing to put in order
+        try:
+            process.kill()  # it may be about to load its modules, and has nothing to put in order
+        except PermissionError:  # the member has given up the rights with which it started it
+            self._write(process, Ward())  # which is no member: it ends with its pipe
+        finally:
+            process.stdin.close()  # type: ignore[union-attr]  # it is a pipe
         process.wait()
-        process.stdin.close()  # type: ignore[union-attr]  # it is a pipe
 
     def abandon(self) -> None:
         """In a forked child: were this end open here, the watchdog would wait for both to end."""
@@ -203,8 +207,9 @@ class Guard:
             return  # it is gone, which the next news finds out
         if written != len(data):
             self._log.warning("the watchdog does not listen: ending it")
-            process.kill()
-            process.wait()
+            with contextlib.suppress(PermissionError):  # as in `close`
+                process.kill()
+                process.wait()
 
 
 def _make_room(pipe: int, size: int) -> bool:

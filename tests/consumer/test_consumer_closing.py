@@ -37,3 +37,12 @@ def test_what_a_callback_raised_and_close_raises_leaves_nothing_behind(
     left = [family.name for family in registry.collect() if family.samples]
     assert not left, "series of a consumer that is closed"
     assert consumer not in forks._consumers
+
+
+def test_a_drain_that_a_signal_asks_for_too_late_is_nothing(consumer: CoopConsumer) -> None:
+    """It may come while a service puts things in order behind `close`."""
+    consumer.close()
+    consumer.drain()
+    assert not consumer.drained
+    with pytest.raises(RuntimeError, match="Consumer closed"):
+        consumer.poll(0)

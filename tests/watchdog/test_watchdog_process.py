@@ -20,6 +20,7 @@ from integration_dying import dying
 from integration_processes import ignores, is_asleep, is_running, niceness
 from watchdog_support import leaves
 
+from kafka_coop import CoopConsumer
 from kafka_coop.config import parse
 from kafka_coop.errors import ConfigurationError
 from kafka_coop.protocol.error_codes import ErrorCode
@@ -174,6 +175,43 @@ def test_a_program_that_has_no_interpreter_beside_it_is_refused_and_not_started_
         started(loads_after=3600.0),
     ):
         pass
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="by /proc")
+def test_one_that_may_not_be_killed_ends_all_the_same() -> None:
+    """Its member has given up the rights of root, with which it was started."""
+
+    def refused() -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    with started(loads_after=60) as (guard, pid):
+        guard.identity(joined(1))
+        process = guard._process
+        assert process is not None
+        process.kill = refused  # type: ignore[method-assign]  # as the kernel would
+        guard.close()
+        assert process.returncode == 0
+        assert not is_running(pid)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="by /proc")
+def test_a_ctrl_c_while_the_membership_ends_leaves_no_watchdog(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = {"bootstrap.servers": "localhost:1", "group.id": "g", "coop.watchdog": True}
+    consumer = CoopConsumer({**settings, "log_level": 0})
+    guard = consumer._backend._guard  # type: ignore[attr-defined]  # the classic one's
+    pid = guard._process.pid
+
+    def strike(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(consumer._backend._thread, "join", strike)  # type: ignore[attr-defined]
+    with pytest.raises(KeyboardInterrupt):
+        consumer.close()
+    assert not is_running(pid)
+    monkeypatch.undo()
+    consumer._backend._thread.join(10)  # type: ignore[attr-defined]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="by /proc")
