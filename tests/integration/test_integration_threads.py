@@ -43,6 +43,7 @@ DOCUMENTED = {
     KafkaError._NO_OFFSET,
     KafkaError.ILLEGAL_GENERATION,
     KafkaError._TIMED_OUT,
+    KafkaError.REBALANCE_IN_PROGRESS,  # the coordinator's last word when time is up in a round
 }
 
 
