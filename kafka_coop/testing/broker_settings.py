@@ -14,6 +14,7 @@ HOST: Final = "127.0.0.1"
 PORTS_OF_A_BROKER: Final = 4
 _MAX_CONTROLLERS: Final = 3
 _RELEASE: Final = re.compile(r"(\d+)\.(\d+)\.\d+\S*")
+_NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
 _FIRST_WITH_A_QUORUM: Final = (3, 3)  # KIP-833: KRaft is for production from here on
 
 
@@ -65,7 +66,7 @@ def release(version: str) -> tuple[int, int]:
     Raises:
         ValueError: It is none.
     """
-    if not (found := _RELEASE.fullmatch(version)):
+    if not (found := _RELEASE.fullmatch(str(version))):
         raise ValueError(f"{version!r} is no release of Apache Kafka, such as 4.1.0")
     return int(found[1]), int(found[2])
 
@@ -168,12 +169,22 @@ def common_settings(*, replicas: int) -> dict[str, str]:
 
 
 def write_properties(path: Path, settings: Mapping[str, str]) -> None:
-    """Writes a Java properties file: backslashes and line ends are escaped there."""
-    lines = [
-        f"{k}={v.replace(chr(92), chr(92) * 2).replace(chr(10), chr(92) + 'n')}"
-        for k, v in settings.items()
-    ]
-    path.write_text("\n".join(lines) + "\n")
+    """Writes a Java properties file: backslashes and line ends are escaped there.
+
+    So is what is not ASCII, by UTF-16's units: Java reads such a file as ISO-8859-1.
+    """
+    lines = [f"{_escaped(k)}={_escaped(v)}" for k, v in settings.items()]
+    path.write_text("\n".join(lines) + "\n", "ascii")
+
+
+def _escaped(text: str) -> str:
+    plain = text.replace("\\", "\\\\").replace("\n", "\\n")
+    return _NOT_ASCII.sub(lambda found: _in_units(found[0]), plain)
+
+
+def _in_units(text: str) -> str:
+    units = text.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def random_id() -> str:

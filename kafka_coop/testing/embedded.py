@@ -93,6 +93,15 @@ _DEFAULT: Final = -1
 """A broker's own number of partitions or replicas (KIP-464)."""
 
 _INVALID_TOPIC: Final = 17
+_OFFSET_OUT_OF_RANGE: Final = 1
+_UNKNOWN_PARTITION: Final = 3
+_INVALID_REPLICATION_FACTOR: Final = 38
+
+_MOST_PARTITIONS: Final = 99_999
+"""Of one topic: librdkafka's clients take no more from an answer."""
+
+_INT32: Final = 1 << 31
+_PAST_ANY_END: Final = 1 << 62
 
 _PRODUCER: Final = 0
 _CONF_OK: Final = 0
@@ -222,13 +231,21 @@ class EmbeddedKafka(Closeable):
         Raises:
             EmbeddedKafkaError: It exists already, no topic can have that name, there are fewer
                 brokers than replicas, or settings are asked for.
-            ValueError: There would be no partition, or no replica.
+            ValueError: There would be no partition, or no replica, or more partitions than clients
+                take from an answer.
         """
         if config:
             raise EmbeddedKafkaError(f"the embedded broker has no topic settings: {dict(config)}")
         # librdkafka takes any number: less than none ends the process, by an assertion in C.
         partitions = _count("partitions", partitions)
         replication_factor = _count("replication_factor", replication_factor)
+        if partitions > _MOST_PARTITIONS:
+            raise ValueError(f"partitions is {partitions}; at most {_MOST_PARTITIONS} are possible")
+        if replication_factor > len(self.brokers):  # librdkafka makes as many as it can
+            raise EmbeddedKafkaError(
+                f"replication_factor is {replication_factor}, of {len(self.brokers)} brokers",
+                _INVALID_REPLICATION_FACTOR,
+            )
         self._checked("rd_kafka_mock_topic_create", _topic(name), partitions, replication_factor)
 
     def add_partitions(self, name: str, *, total: int) -> None:
@@ -265,12 +282,14 @@ class EmbeddedKafka(Closeable):
     def delete_records(self, topic: str, partition: int, *, before: int) -> None:
         """Moves a partition's log start to an offset, as retention does.
 
-        Batches are deleted whole: records of a batch that reaches past `before` may stay.
+        Batches are deleted whole: records of a batch that reaches past `before` may stay. As for
+        Kafka, -1 is the partition's end.
 
         Raises:
             EmbeddedKafkaError: No such partition, or the offset lies past its end.
         """
-        self._checked("rd_kafka_mock_partition_delete_records", _topic(topic), partition, before)
+        known = _topic(topic), _partition(partition)
+        self._checked("rd_kafka_mock_partition_delete_records", *known, before)
 
     def set_leader(self, topic: str, partition: int, broker: int | None) -> None:
         """Makes a broker the partition's leader; None leaves it without one.
@@ -278,12 +297,9 @@ class EmbeddedKafka(Closeable):
         Raises:
             EmbeddedKafkaError: No such partition or broker.
         """
-        self._checked(
-            "rd_kafka_mock_partition_set_leader",
-            _topic(topic),
-            partition,
-            -1 if broker is None else broker,
-        )
+        leader = -1 if broker is None else self._known(broker)
+        self._require_partition(topic, partition)
+        self._checked("rd_kafka_mock_partition_set_leader", _topic(topic), partition, leader)
 
     def set_topic_error(self, topic: str, error: int) -> None:
         """Answers Metadata requests for a topic with this error until it is set to 0."""
@@ -304,7 +320,9 @@ class EmbeddedKafka(Closeable):
             EmbeddedKafkaError: No such broker; or `broker` is None after failures or delays
                 of single brokers were asked for with the same request, which would hide
                 the new ones for ever.
+            ValueError: No such request.
         """
+        key = _api_key(api)
         if broker is not None:
             self._script(broker, api, [(error, timedelta(0)) for error in errors])
             return
@@ -314,7 +332,7 @@ class EmbeddedKafka(Closeable):
                 " cluster: name the broker here too"
             )
         codes = (ctypes.c_int * len(errors))(*errors)
-        self._call("rd_kafka_mock_push_request_errors_array", API_KEYS[api], len(errors), codes)
+        self._call("rd_kafka_mock_push_request_errors_array", key, len(errors), codes)
 
     def delay(
         self, api: Api, by: timedelta, *, broker: int, error: int = 0, times: int = 1
@@ -330,12 +348,19 @@ class EmbeddedKafka(Closeable):
 
         Raises:
             EmbeddedKafkaError: No such broker.
+            ValueError: No such request, or less than one of them.
         """
+        if times < 1:
+            raise ValueError(f"times is {times}; at least 1 is needed")
         self._script(broker, api, [(error, by)] * times)
 
     def clear_failures(self, api: Api) -> None:
-        """Forgets the failures of the whole cluster still to come for this request."""
-        self._call("rd_kafka_mock_clear_request_errors", API_KEYS[api])
+        """Forgets the failures of the whole cluster still to come for this request.
+
+        Raises:
+            ValueError: No such request.
+        """
+        self._call("rd_kafka_mock_clear_request_errors", _api_key(api))
 
     # Brokers
 
@@ -392,8 +417,11 @@ class EmbeddedKafka(Closeable):
             lowest: The lowest version; -1 with -1 takes the request away altogether.
             highest: The highest version. Beyond what librdkafka implements, which it does not
                 check, requests are misread.
+
+        Raises:
+            ValueError: No such request.
         """
-        self._checked("rd_kafka_mock_set_apiversion", API_KEYS[api], lowest, highest)
+        self._checked("rd_kafka_mock_set_apiversion", _api_key(api), lowest, highest)
 
     # What was asked of it
 
@@ -434,12 +462,20 @@ class EmbeddedKafka(Closeable):
                 f"{function}{arguments!r}: {self._library.rd_kafka_err2str(code).decode()}", code
             )
 
+    def _require_partition(self, topic: str, partition: int) -> None:
+        """For calls that would make the topic: what lies past a log's end can't be deleted."""
+        try:
+            self.delete_records(topic, partition, before=_PAST_ANY_END)
+        except EmbeddedKafkaError as error:
+            if error.code != _OFFSET_OUT_OF_RANGE:
+                raise
+
     def _script(self, broker: int, api: Api, answers: list[tuple[int, timedelta]]) -> None:
         flat = [ctypes.c_int(v) for error, rtt in answers for v in (error, _milliseconds(rtt))]
         self._checked(
             "rd_kafka_mock_broker_push_request_error_rtts",
             self._known(broker),
-            API_KEYS[api],
+            _api_key(api),
             ctypes.c_size_t(len(answers)),
             *flat,
         )
@@ -495,6 +531,19 @@ def _count(name: str, number: int) -> int:
     if number < 1 and number != _DEFAULT:
         raise ValueError(f"{name} is {number}; at least 1 is needed, or -1 for the default")
     return 1 if number == _DEFAULT else number
+
+
+def _partition(number: int) -> int:
+    """C would take what is left of a larger number."""
+    if not 0 <= number < _INT32:
+        raise EmbeddedKafkaError(f"no topic has a partition {number}", _UNKNOWN_PARTITION)
+    return number
+
+
+def _api_key(api: Api) -> int:
+    if api not in API_KEYS:
+        raise ValueError(f"no request is named {api!r}; there are {', '.join(API_KEYS)}")
+    return API_KEYS[api]
 
 
 def _milliseconds(duration: timedelta) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -31,6 +32,9 @@ _Fetch: TypeAlias = Callable[[tuple[str, ...], Path], None]
 _LOGGING: Final = "org.slf4j:slf4j-simple:1.7.36"
 _FIRST_WITH_SCALA_2_13: Final = (2, 4)
 _FETCH_TIMEOUT_SECONDS: Final = 600
+_COLOURS: Final = re.compile("\x1b\\[[0-9;]*m")
+_MOST_SAID: Final = 1000
+"""Characters of what Maven says. Its cause comes first, and how to read more of it last."""
 
 
 CACHE_VARIABLE: Final = "KAFKA_COOP_CACHE"
@@ -91,17 +95,27 @@ def cache_folder() -> Path:
     """Where all of it is kept; an absolute path.
 
     Raises:
-        LocalKafkaUnavailableError: Nothing names it, and this user has no home.
+        LocalKafkaUnavailableError: Nothing names it, and this user has no home; or Java can't be
+            told of it.
     """
     # Maven would take a relative one as relative to the folder of its POM.
     if own := os.environ.get(CACHE_VARIABLE):
-        return Path(own).absolute()
+        return _on_a_class_path(Path(own))
     shared = os.environ.get("XDG_CACHE_HOME")
     try:
         caches = Path(shared) if shared else Path.home() / ".cache"
     except RuntimeError as error:
         raise _no_cache(f"the cache of Kafka's jars has no place: {error}") from error
-    return (caches / "kafka-coop").absolute()
+    return _on_a_class_path(caches / "kafka-coop")
+
+
+def _on_a_class_path(cache: Path) -> Path:
+    if os.pathsep in str(cache.absolute()):
+        raise _no_cache(
+            f"the cache of Kafka's jars can't be {str(cache)!r}: {os.pathsep!r} stands between two "
+            "entries of Java's class path"
+        )
+    return cache.absolute()
 
 
 def _no_cache(why: str) -> LocalKafkaUnavailableError:
@@ -131,9 +145,10 @@ def _fetch(coordinates: tuple[str, ...], into: Path) -> None:
             failures.append(f"{fetch.__name__.strip('_')}: {error}")
         else:
             return
+    why = "; ".join(failures) or "nothing is installed that could"
     raise LocalKafkaUnavailableError(
-        "Kafka's jars are fetched by Maven (`apt-get install maven`) or by the package jgo"
-        f" (`pip install jgo`). {'; '.join(failures) or 'Neither is installed.'}"
+        f"{', '.join(coordinates)} can't be fetched: {why}. Kafka's jars are fetched by Maven"
+        " (`apt-get install maven`) or by the package jgo (`pip install jgo`)"
     )
 
 
@@ -153,7 +168,8 @@ def _maven(coordinates: tuple[str, ...], into: Path) -> None:
         command, check=False, capture_output=True, text=True, timeout=_FETCH_TIMEOUT_SECONDS
     )
     if done.returncode:
-        raise RuntimeError(f"exit status {done.returncode}: {done.stdout[-2000:]}")
+        said = _COLOURS.sub("", done.stdout)[:_MOST_SAID].strip()
+        raise RuntimeError(f"exit status {done.returncode}: {said}")
 
 
 def _pom(coordinates: tuple[str, ...]) -> str:

@@ -115,6 +115,7 @@ class LocalKafka(StartedKafka):
         self._start_timeout = start_timeout
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._proxies: dict[int, Proxy] = {}
+        _require_a_place_for_logs()
         # Before the folder, which nobody would remove where there are too few.
         ports, give_back = hold_ports(brokers * PORTS_OF_A_BROKER)
         self._folder = scratch_folder("kafka-coop-")
@@ -150,8 +151,12 @@ class LocalKafka(StartedKafka):
         return tuple(self._nodes)
 
     def log(self, broker: int) -> Path:
-        """The file a broker logs to, gone when the cluster is closed."""
-        return self._nodes[broker].log
+        """The file a broker logs to, gone when the cluster is closed.
+
+        Raises:
+            LocalKafkaError: No such broker.
+        """
+        return self._known(broker).log
 
     def pid(self, broker: int) -> int:
         """The id of a broker's process, to look at it, or to stop it for a while (SIGSTOP).
@@ -162,17 +167,19 @@ class LocalKafka(StartedKafka):
         return self._running(broker).pid
 
     def start(self) -> None:
-        """Starts every broker and waits until all serve. The ``with`` block does it for you.
+        """Starts every broker that does not run, and waits until all serve.
+
+        The ``with`` block does it for you.
 
         Raises:
             LocalKafkaError: One of them does not, or the cluster has been closed.
         """
-        if not self._destroy.alive:
-            raise LocalKafkaError("the cluster is closed, and its data are gone: make another one")
-        if self._with_zookeeper:
+        self._require_open()
+        if self._with_zookeeper and _ZOOKEEPER not in self._processes:
             self._start_zookeeper()
         for broker in self._nodes:
-            self._spawn(broker)
+            if broker not in self._processes:
+                self._spawn(broker)
         for broker in self._nodes:
             self._wait_until_serving(broker)
 
@@ -198,8 +205,10 @@ class LocalKafka(StartedKafka):
         """What stands before a broker.
 
         Raises:
-            LocalKafkaError: Nothing does: the cluster was not made with ``proxied``.
+            LocalKafkaError: No such broker; or nothing does: the cluster was not made with
+                ``proxied``.
         """
+        self._known(broker)
         if broker not in self._proxies:
             raise LocalKafkaError(f"no proxy stands before broker {broker}: proxied=True is needed")
         return self._proxies[broker]
@@ -208,8 +217,11 @@ class LocalKafka(StartedKafka):
         """Starts a broker that was stopped or killed, with its data, and waits until it serves.
 
         Raises:
-            LocalKafkaError: It runs already, or does not start.
+            LocalKafkaError: It runs already, or does not start; there is no such broker; or the
+                cluster has been closed.
         """
+        self._require_open()
+        self._known(broker)
         if broker in self._processes:
             raise LocalKafkaError(f"broker {broker} is running")
         self._spawn(broker)
@@ -260,6 +272,15 @@ class LocalKafka(StartedKafka):
             self.kill_broker(broker)
             raise LocalKafkaError(f"broker {broker} minds no full disk") from None
         del self._processes[broker]
+
+    def _require_open(self) -> None:
+        if not self._destroy.alive:
+            raise LocalKafkaError("the cluster is closed, and its data are gone: make another one")
+
+    def _known(self, broker: int) -> Node:
+        if broker not in self._nodes:
+            raise LocalKafkaError(f"no broker {broker}: there are {list(self._nodes)}")
+        return self._nodes[broker]
 
     def _running(self, broker: int) -> subprocess.Popen[bytes]:
         if broker not in self._processes:
@@ -376,6 +397,14 @@ def _formatted(command: Sequence[str], jars: Path) -> Path:
             shutil.copytree(node.data, kept, ignore=whose, dirs_exist_ok=True)
 
     return cached(f"{jars.name}-formatted", make)
+
+
+def _require_a_place_for_logs() -> None:
+    if "," in (folder := os.environ.get("TMPDIR", "")):
+        raise LocalKafkaUnavailableError(
+            f"a broker's data can't be in TMPDIR, {folder!r}: a comma stands between two entries "
+            "of its log.dirs; name another folder"
+        )
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -42,6 +42,9 @@ class Weather:
         silent: Connections stay open and are accepted, and nothing passes: a half-open
             connection, a firewall that forgot.
         refusing: New connections are closed at once.
+
+    Raises:
+        ValueError: A time is negative, a loss is no probability, or nothing at all is let through.
     """
 
     latency: timedelta = _ZERO
@@ -51,6 +54,16 @@ class Weather:
     bandwidth: int | None = None
     silent: bool = False
     refusing: bool = False
+
+    def __post_init__(self) -> None:
+        """Here rather than in the loop of a proxy, where each connection would end by it."""
+        for name in ("latency", "jitter", "retransmit"):
+            if (time := getattr(self, name)) < _ZERO:
+                raise ValueError(f"{name} is {time}; a time can't be negative")
+        if not 0 <= self.loss <= 1:
+            raise ValueError(f"loss is {self.loss}; a probability is between 0 and 1")
+        if self.bandwidth is not None and self.bandwidth <= 0:
+            raise ValueError(f"bandwidth is {self.bandwidth}; for none at all there is `silent`")
 
 
 class Proxy(Closeable):
@@ -134,6 +147,8 @@ class Proxy(Closeable):
         self._listener.close()
 
     def _call(self, change: Callable[[], object]) -> None:
+        if self._closing.is_set() or self._loop.is_closed():
+            raise RuntimeError("the proxy is closed")
         done = threading.Event()
 
         def run() -> None:

@@ -156,6 +156,16 @@ class TestTopics:
         with pytest.raises(ValueError, match=f"{of} is {count}"):
             cluster.create_topic("of-nothing", **counts)
 
+    def test_what_its_brokers_can_not_hold_is_refused(self, cluster: EmbeddedKafka) -> None:
+        """librdkafka would make what it can, and of the partitions nobody could hear."""
+        brokers = len(cluster.brokers)
+        with pytest.raises(EmbeddedKafkaError, match=f"of {brokers} brokers") as refused:
+            cluster.create_topic("too-safe", replication_factor=brokers + 1)
+        assert refused.value.code == KafkaError.INVALID_REPLICATION_FACTOR
+        with pytest.raises(ValueError, match="at most 99999"):
+            cluster.create_topic("too-wide", partitions=100_000)
+        assert not {"too-safe", "too-wide"} & client(cluster).list_topics(timeout=10).topics.keys()
+
     def test_a_brokers_defaults_may_be_asked_for(self, cluster: EmbeddedKafka) -> None:
         cluster.create_topic("by-default", partitions=-1, replication_factor=-1)
         metadata = client(cluster).list_topics("by-default", timeout=10).topics["by-default"]
@@ -217,6 +227,50 @@ class TestTopics:
             assert read(reader, 1) == [b"3"]
             watermarks = reader.get_watermark_offsets(TopicPartition("retained", 0), timeout=10)
             assert watermarks == (3, 4)
+
+    @pytest.mark.parametrize(
+        ("topic", "partition"),
+        [("nope", 0), ("nope", 7), ("led", 1), ("led", -1), ("led", (1 << 32) + 0)],
+    )
+    def test_what_is_not_there_has_no_leader_nor_records(
+        self, cluster: EmbeddedKafka, topic: str, partition: int
+    ) -> None:
+        if "led" not in client(cluster).list_topics(timeout=10).topics:
+            cluster.create_topic("led")
+            produce(cluster, "led", [b"0"])
+        with pytest.raises(EmbeddedKafkaError):
+            cluster.set_leader(topic, partition, 1)
+        with pytest.raises(EmbeddedKafkaError):
+            cluster.delete_records(topic, partition, before=0)
+        assert "nope" not in client(cluster).list_topics(timeout=10).topics
+        with pytest.raises(EmbeddedKafkaError, match="no broker 9"):
+            cluster.set_leader("led", 0, 9)
+
+    def test_a_log_that_was_cut_may_have_another_leader(self, cluster: EmbeddedKafka) -> None:
+        cluster.create_topic("cut", replication_factor=2)
+        produce(cluster, "cut", [b"0", b"1", b"2"])
+        cluster.delete_records("cut", 0, before=2)
+        for leader in (2, 1):
+            cluster.set_leader("cut", 0, leader)
+        with consumer(cluster, "cutters") as reader:
+            assert reader.get_watermark_offsets(TopicPartition("cut", 0), timeout=10) == (2, 3)
+            cluster.delete_records("cut", 0, before=-1)
+            assert reader.get_watermark_offsets(TopicPartition("cut", 0), timeout=10) == (3, 3)
+
+    def test_a_request_that_is_none_is_named(self, cluster: EmbeddedKafka) -> None:
+        wrong: Any = "Bogus"
+        asked: list[Callable[[], None]] = [
+            lambda: cluster.fail(wrong, 1),
+            lambda: cluster.delay(wrong, timedelta(0), broker=1),
+            lambda: cluster.clear_failures(wrong),
+            lambda: cluster.set_api_version(wrong, 0, 1),
+        ]
+        for ask in asked:
+            with pytest.raises(ValueError, match=r"'Bogus'; there are Produce, Fetch"):
+                ask()
+        with pytest.raises(ValueError, match="times is 0"):
+            cluster.delay("Metadata", timedelta(0), broker=1, times=0)
+        cluster.fail("Metadata", 0)
 
     @pytest.mark.parametrize(("leader", "shown"), [(2, 2), (1, 1), (None, -1)])
     def test_a_partitions_leader_is_moved(

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -136,7 +137,7 @@ class TestJars:
             raise OSError("no network")
 
         fetchers.append(broken)
-        with pytest.raises(LocalKafkaUnavailableError, match=r"apt-get.*pip.*broken: no network"):
+        with pytest.raises(LocalKafkaUnavailableError, match=r"broken: no network.*apt-get.*pip"):
             jars.kafka_jars("4.1.0")
         fetchers.append(lambda coordinates, into: (into / "kafka.jar").touch())
         assert (jars.kafka_jars("4.1.0") / "kafka.jar").exists()
@@ -156,7 +157,7 @@ class TestJars:
     def test_without_a_fetcher_the_remedies_are_named(
         self, fetchers: list[Callable[..., None]]
     ) -> None:
-        with pytest.raises(LocalKafkaUnavailableError, match=r"apt-get.*pip.*Neither"):
+        with pytest.raises(LocalKafkaUnavailableError, match=r"nothing is installed.*apt-get.*pip"):
             jars.kafka_jars("4.1.0")
 
     def test_the_cache_follows_the_desktops_convention(
@@ -175,6 +176,23 @@ class TestJars:
         cache.touch()  # root may write to any folder
         with pytest.raises(LocalKafkaUnavailableError, match=rf"{cache}.*set KAFKA_COOP_CACHE"):
             jars.kafka_jars("4.1.0")
+
+    def test_a_cache_that_java_can_not_be_told_of_is_refused(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("KAFKA_COOP_CACHE", str(tmp_path / "ca:che"))
+        with pytest.raises(LocalKafkaUnavailableError, match=r"ca:che.*class path.*set KAFKA_COOP"):
+            jars.cache_folder()
+
+    def test_what_maven_says_is_plain(self, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def says(*_: Any, **__: Any) -> subprocess.CompletedProcess[str]:
+            colours = "[\x1b[1;31mERROR\x1b[m] Could not find artifact\n" + "[ERROR] Re-run\n" * 500
+            return subprocess.CompletedProcess([], 1, colours, "")
+
+        monkeypatch.setattr(subprocess, "run", says)
+        with pytest.raises(RuntimeError, match=r"status 1: \[ERROR\] Could not find") as raised:
+            jars._maven(("a:b:1",), cache.parent)
+        assert len(str(raised.value)) < 1100
 
     def test_who_has_no_home_is_told_the_remedy(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def homeless() -> Path:

@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -118,6 +119,14 @@ class TestBrokers:
         assert len(cluster.bootstrap_servers.split(",")) == 3
         assert "started" in cluster.log(3).read_text()
 
+    def test_who_runs_is_not_started_again(self, cluster: LocalKafka) -> None:
+        running = [cluster.pid(broker) for broker in cluster.brokers]
+        cluster.start()
+        assert [cluster.pid(broker) for broker in cluster.brokers] == running
+        for ask in (cluster.log, cluster.proxy, cluster.start_broker):
+            with pytest.raises(LocalKafkaError, match=r"no broker 7: there are \[1, 2, 3\]"):
+                ask(7)
+
     @pytest.mark.parametrize("end", ["stop_broker", "kill_broker"])
     def test_the_others_take_over_until_it_is_back(self, cluster: LocalKafka, end: str) -> None:
         produce(cluster, end, b"before")
@@ -164,7 +173,8 @@ def test_the_proxies_go_with_a_cluster_that_nobody_closes() -> None:
 
 
 def test_the_clients_listener_may_ask_for_credentials() -> None:
-    users = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_ann="secret";'
+    secret = "s\N{LATIN SMALL LETTER E WITH ACUTE}cret \N{GRINNING FACE}"
+    users = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_ann="{secret}";'
     properties = {
         "sasl.enabled.mechanisms": "PLAIN",
         "listener.name.client.plain.sasl.jaas.config": users,
@@ -177,7 +187,7 @@ def test_the_clients_listener_may_ask_for_credentials() -> None:
     with LocalKafka(client_protocol="SASL_PLAINTEXT", properties=properties) as kafka:
         kafka.create_topic("secured")
         config["bootstrap.servers"] = kafka.bootstrap_servers
-        ann = AdminClient({**config, "sasl.username": "ann", "sasl.password": "secret"})
+        ann = AdminClient({**config, "sasl.username": "ann", "sasl.password": secret})
         assert "secured" in ann.list_topics(timeout=30).topics
         eve = AdminClient({**config, "sasl.username": "eve", "sasl.password": "guess"})
         with pytest.raises(KafkaException):
@@ -254,6 +264,8 @@ class TestLifetime:
             kafka.require_brokers()
         with pytest.raises(LocalKafkaError, match="closed"), kafka:
             pass
+        with pytest.raises(LocalKafkaError, match="closed"):
+            kafka.start_broker(1)
 
     def test_no_folder_is_made_where_there_are_too_few_ports(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -267,7 +279,17 @@ class TestLifetime:
             LocalKafka()
         assert not [*tmp_path.iterdir()]
 
+    def test_a_folder_that_logs_can_not_be_in_is_named(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TMPDIR", f"{tmp_path}/a,b")
+        with pytest.raises(LocalKafkaUnavailableError, match=r"TMPDIR.*a,b.*a comma"):
+            LocalKafka()
+
     def test_what_no_broker_could_start_with_is_named(self) -> None:
+        number: Any = 4
+        with pytest.raises(ValueError, match="4 is no release"):
+            LocalKafka(number)
         with pytest.raises(TypeError, match=r"num\.partitions is 3; write it as a string"):
             LocalKafka(properties={"num.partitions": 3})  # type: ignore[dict-item]  # wrong
         with pytest.raises(TypeError, match="'-Xmx1g'; put it into a list"):

@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -143,6 +144,27 @@ def test_who_has_just_come_when_it_closes_is_cut_and_nothing_is_left_behind(echo
         with come, pytest.raises(ConnectionResetError):
             come.recv(1)
     gc.collect()  # pytest fails the test for a socket that is found open
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"latency": timedelta(seconds=-1)}, "latency is -1 day, 23:59:59; a time"),
+        ({"loss": 2.0}, "loss is 2.0; a probability"),
+        ({"bandwidth": 0}, "bandwidth is 0; for none"),
+    ],
+)
+def test_weather_that_there_is_not_is_refused(wrong: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        Weather(**wrong)
+
+
+def test_one_that_is_closed_has_no_weather() -> None:
+    proxy = Proxy("127.0.0.1", 1)
+    proxy.close()
+    for change in (proxy.heal, proxy.reset, lambda: proxy.hold_back(0)):
+        with pytest.raises(RuntimeError, match="the proxy is closed"):
+            change()
 
 
 def test_closing_it_twice_is_nothing(proxy: Proxy, client: socket.socket) -> None:

@@ -170,6 +170,7 @@ def no_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("--faults 0", "argument --faults: a number above 0, not '0'"),
         ("--minutes nan", "argument --minutes: a number above 0, not 'nan'"),
+        ("--minutes 1e300", "argument --minutes: less than a million years, not '1e300'"),
         ("--members -1", "argument --members: a number above 0"),
         ("--rate 0", "argument --rate: a number above 0"),
         ("--result {0}/none/r.json", "--result {0}/none/r.json: can't be written there"),

@@ -338,7 +338,12 @@ def _count(text: str) -> int:
 
 
 def _minutes(text: str) -> float:
-    return _above_zero(float, text)
+    minutes = _above_zero(float, text)
+    try:
+        timedelta(minutes=minutes)
+    except OverflowError:
+        raise argparse.ArgumentTypeError(f"less than a million years, not {text!r}") from None
+    return minutes
 
 
 def _above_zero(kind: Callable[[str], float], text: str) -> float:
