@@ -92,8 +92,7 @@ class Jobs:
         self._lock = lock
         self._hears = hears
         self._line: deque[_Job] = deque()
-        # Entered by itself: a condition's __enter__ is Python, in which a Ctrl-C may strike behind
-        # the acquisition, and nobody would release it.
+        # Entered by itself, and not by its condition's __enter__: see `kafka_coop.backend.bell`.
         self._own = threading.RLock()  # a signal handler may ask for a job, too
         self._changed = threading.Condition(self._own)
         self._heard = True

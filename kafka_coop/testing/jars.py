@@ -110,12 +110,13 @@ def cache_folder() -> Path:
 
 
 def _on_a_class_path(cache: Path) -> Path:
-    if os.pathsep in str(cache.absolute()):
+    path = str(cache.absolute())
+    if os.pathsep in path:
         raise _no_cache(
-            f"the cache of Kafka's jars can't be {str(cache)!r}: {os.pathsep!r} stands between two "
+            f"the cache of Kafka's jars can't be {path!r}: {os.pathsep!r} stands between two "
             "entries of Java's class path"
         )
-    return cache.absolute()
+    return Path(path)
 
 
 def _no_cache(why: str) -> LocalKafkaUnavailableError:

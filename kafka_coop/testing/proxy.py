@@ -147,7 +147,7 @@ class Proxy(Closeable):
         self._listener.close()
 
     def _call(self, change: Callable[[], object]) -> None:
-        if self._closing.is_set() or self._loop.is_closed():
+        if self._closing.is_set():
             raise RuntimeError("the proxy is closed")
         done = threading.Event()
 

@@ -10,6 +10,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 from native_answers import answered
+from virtual_time import VirtualTime
 
 from kafka_coop.config import OffsetReset
 from kafka_coop.fetching import group_starts
@@ -27,25 +28,12 @@ ALL = Partitions.of([COMMITTED, NEW, FORBIDDEN, LEADERLESS, BROKEN])
 AT = {COMMITTED: OffsetAndMetadata(offset=7, leader_epoch=3)}
 
 
-class Clock:
-    """Time that passes only where somebody waits."""
-
-    def __init__(self) -> None:
-        self._now = 0.0
-
-    def monotonic(self) -> float:
-        return self._now
-
-    def sleep(self, seconds: float) -> None:
-        self._now += seconds
-
-
-CLOCK = Clock()
+TIME = VirtualTime()
 
 
 @pytest.fixture(autouse=True)
 def virtual_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_starts, "time", CLOCK)
+    monkeypatch.setattr(group_starts, "time", TIME)
 
 
 class Consumer:
@@ -89,11 +77,11 @@ class Consumer:
 
     def committed(self, partitions: NATIVE, timeout: float) -> list[SimpleNamespace]:
         self._ask("committed", timeout)
-        CLOCK.sleep(self.takes)
+        TIME.sleep(self.takes)
         if self.refuses:
             raise KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
         if self.undecided & {_of(at) for at in partitions}:
-            CLOCK.sleep(timeout)
+            TIME.sleep(timeout)
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         return [
             answered(
@@ -110,7 +98,7 @@ class Consumer:
         """What breaks hands the question back, without an error."""
         self._ask("offsets_for_times", timeout)
         if self.hung in [self.led.get(_of(at), 1) for at in partitions]:
-            CLOCK.sleep(timeout)
+            TIME.sleep(timeout)
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         if self.refused in [_of(at) for at in partitions]:
             raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
@@ -131,7 +119,7 @@ class Consumer:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT_QUEUE))
         if self.silent == what or self.away:
             self.away = max(0, self.away - 1)
-            CLOCK.sleep(timeout)
+            TIME.sleep(timeout)
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
 

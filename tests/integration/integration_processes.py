@@ -42,6 +42,12 @@ def children(parents: Collection[int], word: bytes) -> set[int]:
     return {pid for pid in pids if _parent(pid) in parents and word in _command(pid)}
 
 
+def whole_lines(written: Path) -> list[str]:
+    """What a process has written; of a line that it is about to write, a reader may see a part."""
+    *lines, _under_way = written.read_text().split("\n")
+    return lines
+
+
 def _state(of: int | str) -> list[str]:
     """Of a process, or a thread: what follows the name: the state, the parent, …"""
     return Path(f"/proc/{of}/stat").read_text().rsplit(")", 1)[1].split()

@@ -21,6 +21,7 @@ from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import Producer
+from integration_processes import whole_lines
 from prometheus_server import PrometheusServer, prometheus, tool
 
 from kafka_coop.testing.cluster import wait_until
@@ -119,8 +120,7 @@ class Service:
 
     def rebalances(self) -> list[dict[str, Any]]:
         """The structured events of its log."""
-        *written, _under_way = self._log.read_text().split("\n")
-        lines = [json.loads(line) for line in written]
+        lines = [json.loads(line) for line in whole_lines(self._log)]
         return [line["kafka_coop"] for line in lines if "kafka_coop" in line]
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import pyspark
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
-from integration_processes import children
+from integration_processes import children, whole_lines
 from spark_drivers import command, environment, run
 from spark_priority import first_in_line
 
@@ -140,8 +140,8 @@ class Driver:
             AssertionError: The driver has failed.
         """
         assert not self._process.poll(), self._log.read_text()[-3000:]
-        *lines, _under_way = self._out.read_text().split("\n")
-        return Counter((p, offset) for line in lines for p, offset in json.loads(line))
+        lines = map(json.loads, whole_lines(self._out))
+        return Counter((p, offset) for line in lines for p, offset in line)
 
     def has_written_more_than(self, records: int) -> bool:
         return self.written().total() > records

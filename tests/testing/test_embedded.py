@@ -230,7 +230,7 @@ class TestTopics:
 
     @pytest.mark.parametrize(
         ("topic", "partition"),
-        [("nope", 0), ("nope", 7), ("led", 1), ("led", -1), ("led", (1 << 32) + 0)],
+        [("nope", 0), ("nope", 7), ("led", 1), ("led", -1), ("led", 1 << 32)],
     )
     def test_what_is_not_there_has_no_leader_nor_records(
         self, cluster: EmbeddedKafka, topic: str, partition: int

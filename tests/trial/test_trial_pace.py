@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from virtual_time import VirtualTime
 
 from kafka_coop.testing.trial import run
 from kafka_coop.testing.trial.faults import FAULTS, Deck, Started, place_of
@@ -19,25 +20,9 @@ PLAN = Plan(faults=10, lasting=timedelta(seconds=40), members=3)
 PACE = 4.0
 
 
-class Clock:
-    """Stands in for the module `time`."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def monotonic_ns(self) -> int:
-        return round(self.now * NANO)
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
+def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualTime:
+    clock = VirtualTime()
     monkeypatch.setattr(run, "time", clock)
     return clock
 
@@ -74,7 +59,7 @@ def test_faults_come_at_their_pace(torment: Callable[..., list[Injected]]) -> No
 
 
 def test_what_a_slow_fault_held_up_comes_after_it_but_not_all_at_once(
-    clock: Clock, torment: Callable[..., list[Injected]]
+    clock: VirtualTime, torment: Callable[..., list[Injected]]
 ) -> None:
     def slow() -> Started:
         if not clock.now:
@@ -87,7 +72,7 @@ def test_what_a_slow_fault_held_up_comes_after_it_but_not_all_at_once(
 
 
 def test_a_fault_in_parts_ends_with_its_last(
-    clock: Clock, torment: Callable[..., list[Injected]]
+    clock: VirtualTime, torment: Callable[..., list[Injected]]
 ) -> None:
     done: list[float] = []
 
@@ -113,7 +98,7 @@ def test_a_fault_in_parts_ends_with_its_last(
     ],
 )
 def test_a_machine_too_slow_for_the_pace_suffers_fewer(
-    clock: Clock, torment: Callable[..., list[Injected]], takes: int, came: list[int]
+    clock: VirtualTime, torment: Callable[..., list[Injected]], takes: int, came: list[int]
 ) -> None:
     """40 s become 340: enough for ten slow faults of ten seconds, not for ten of a minute."""
 
