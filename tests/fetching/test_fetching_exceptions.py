@@ -164,6 +164,9 @@ class Interruptions:
 
     def __exit__(self, *_: object) -> None:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        # One that another thread has yet to take would end the process under its default action:
+        # what is pending is dropped by whoever ignores it.
+        signal.signal(signal.SIGVTALRM, signal.SIG_IGN)
         signal.signal(signal.SIGVTALRM, self._before)
         gc.enable()
 
