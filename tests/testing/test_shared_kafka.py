@@ -171,11 +171,15 @@ def test_the_workers_of_xdist_share_one(tmp_path: Path) -> None:
     test = """
         import os
         from pathlib import Path
+        from kafka_coop.testing.cluster import wait_until
 
         def test_it(local_kafka):
             assert local_kafka.admin().list_topics(timeout=10).brokers
-            here = Path(__file__).parent / os.environ["PYTEST_XDIST_WORKER"]
-            here.write_text(local_kafka.bootstrap_servers)
+            here = Path(__file__).parent
+            (here / os.environ["PYTEST_XDIST_WORKER"]).write_text(local_kafka.bootstrap_servers)
+            # Who is done before the other has come ends the broker.
+            both = [here / "gw0", here / "gw1"]
+            wait_until(lambda: all(each.exists() for each in both), "the other does not start")
     """
     said = run_pytest(tmp_path, test, "-n", "2", "--dist", "each")
     assert "2 passed" in said, said
