@@ -29,7 +29,7 @@ from kafka_coop.membership.settings import MemberSettings
 from kafka_coop.membership.states import EDGES, MEMBER, State
 from kafka_coop.membership.steps import GivingUp, lose
 from kafka_coop.membership.watch import Watch
-from kafka_coop.protocol.messages import GroupJoined
+from kafka_coop.protocol.messages import GroupJoined, SyncGroup
 from kafka_coop.types import (
     NO_GENERATION,
     NO_MEMBER_ID,
@@ -143,6 +143,7 @@ class MemberCore:
         """When the first JoinGroup was sent since the last assignment."""
         self._join_sent_at = 0.0
         self._sync_sent_at = 0.0
+        self._sync_request: SyncGroup | None = None
         self._retries = 0
         self._retry_at: float | None = None
         self._round: Round | None = None

@@ -24,6 +24,7 @@ from kafka_coop.protocol.messages import (
     GroupJoined,
     GroupSynced,
     JoinGroup,
+    Node,
     SyncGroup,
 )
 from kafka_coop.protocol.subscription import decode_topics
@@ -265,8 +266,6 @@ class Joining(Adopting):
         if node is None:
             return self._retry_round("the coordinator was lost before SyncGroup", now)
         self._enter(State.SYNCING)
-        self._awaited = self._new_token()
-        self._sync_sent_at = now
         self._begin_round(now).sync_sent_at = now
         request = SyncGroup(
             group_id=self.settings.group_id,
@@ -276,15 +275,18 @@ class Joining(Adopting):
             protocol_name=self._joined.answer.protocol_name or "",
             assignments=assignments,
         )
-        timeout = self.settings.rebalance_timeout + _JOIN_GRACE
-        return (
-            SendSync(
-                token=self._awaited,
-                node=node,
-                request=request,
-                timeout=timeout,
-                ahead=self._may_come(),
-            ),
+        return (self._send_sync(request, node, now),)
+
+    def _send_sync(self, request: SyncGroup, node: Node, now: float) -> SendSync:
+        self._awaited = self._new_token()
+        self._sync_sent_at = now
+        self._sync_request = request
+        return SendSync(
+            token=self._awaited,
+            node=node,
+            request=request,
+            timeout=self.settings.rebalance_timeout + _JOIN_GRACE,
+            ahead=self._may_come(),
         )
 
     def _may_come(self) -> Partitions:
@@ -323,6 +325,11 @@ class Joining(Adopting):
             return self._unanswered("SyncGroup", answer, now)
         if answer.error is not ErrorCode.none:
             return self._react(SYNC[answer.error], answer.error, "SyncGroup", now)
+        request, self._sync_request = self._sync_request, None
+        node = self._discovery.node
+        in_doubt = self._pulse.proves_too_little(self._sync_sent_at)
+        if in_doubt and request is not None and node is not None:
+            return (self._send_sync(request, node, now),)  # it is answered at once
         renewed = self._pulse.synced(self._sync_sent_at, now)
         self._joining_since = None
         self._begin_round(now).synced_at = now

@@ -33,7 +33,10 @@ Doubt. A coordinator that has just taken the group over acknowledges every heart
 does not know its members yet. While our lease lasts this does no harm: we can't have been
 dropped, and it gives everyone a new session when it has read the group. Once the lease has run
 out we may have been dropped before it came, so an acknowledgement is believed only after a
-JoinGroup, sent later, has shown that we are a member.
+JoinGroup or SyncGroup, sent later, has shown that we are a member: who still reads the group
+refuses both. A newcomer whose JoinGroup was parked for longer than a session, behind a user who
+takes long over a record, has no lease when it is answered: its SyncGroup is sent once more, to a
+group that is stable, and that begins no round; a JoinGroup would.
 """
 
 from __future__ import annotations
@@ -196,9 +199,7 @@ class Pulse:
             self._last_sent = float("-inf") if tired else now
         if self._identity is None or self._identity.generation != identity.generation:
             self._acknowledged = max(self._acknowledged, began)
-        if self._doubtful is not None and join_sent_at >= self._doubtful[1]:
-            self._acknowledged = max(self._acknowledged, self._doubtful[0])
-            self._doubtful = None
+        self._believe(join_sent_at)
         # What was refused last was of the generation before: a beat that crossed the answer to our
         # JoinGroup. Were it to count, we would not hear of the follow-up round for a tenth of a
         # second, and what moves in it would wait for us.
@@ -256,12 +257,23 @@ class Pulse:
         """The leader announced a follow-up round, and we shall not be who starts it."""
         self._announced_at = now
 
+    def proves_too_little(self, sync_sent_at: float) -> bool:
+        """Whether an acknowledgement is in doubt that a later SyncGroup would settle."""
+        return self._doubtful is not None and sync_sent_at < self._doubtful[1]
+
+    def _believe(self, sent_at: float) -> None:
+        """A request that nobody takes but who knows the group's members was answered."""
+        if self._doubtful is not None and sent_at >= self._doubtful[1]:
+            self._acknowledged = max(self._acknowledged, self._doubtful[0])
+            self._doubtful = None
+
     def synced(self, sent_at: float, now: float) -> tuple[Effect, ...]:
         """SyncGroup was answered: the next thing to wait for us is another round.
 
         It is no sign of life to the broker, which does not restart the session of a member
         that syncs after the leader has.
         """
+        self._believe(sent_at)
         self._synced = True
         self._awaits_round = False
         self._in_step_since = now
@@ -348,7 +360,7 @@ class Pulse:
         latency = timedelta(seconds=now - sent_at) if acknowledged else None
         observed = HeartbeatObserved(latency=latency)
         if error is ErrorCode.none and now >= self._end_of_lease():
-            self._doubtful = sent_at, now
+            self._doubt(sent_at, now)
             self.expire(now)
             return (observed,), error, sender
         if error is ErrorCode.none and sender == self._identity and self._synced:
@@ -360,6 +372,15 @@ class Pulse:
         if sender == self._identity:  # else as in `start`
             self._not_before = now + self._settings.retry_backoff.total_seconds()
         return (observed,), error, sender
+
+    def _doubt(self, sent_at: float, now: float) -> None:
+        """Of several the first: it is settled soonest.
+
+        Else a SyncGroup that takes longer than the time between two beats would be sent for ever.
+        """
+        session = self._settings.session_timeout.total_seconds()
+        if self._doubtful is None or now >= self._doubtful[0] + session:
+            self._doubtful = sent_at, now
 
     def expire(self, now: float) -> None:
         """The session may be over; asks again after another session's time of silence."""

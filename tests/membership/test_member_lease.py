@@ -6,11 +6,19 @@ from datetime import timedelta
 from itertools import count
 
 import pytest
-from member_box import NODE, settings
+from member_box import NODE, MemberBox, partitions, settings
 
-from kafka_coop.membership.effects import Effect, EndLease, ExtendLease, SendHeartbeat
+from kafka_coop.membership.effects import (
+    Effect,
+    EndLease,
+    ExtendLease,
+    SendHeartbeat,
+    SendJoin,
+    SendSync,
+)
 from kafka_coop.membership.events import HeartbeatAnswered
 from kafka_coop.membership.pulse import Pulse
+from kafka_coop.membership.states import State
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import HeartbeatAcked
 from kafka_coop.types import Generation, GroupMetadata, MemberId
@@ -121,9 +129,89 @@ def test_once_over_it_takes_a_join_to_believe_a_heartbeat(box: PulseBox) -> None
 def test_a_join_that_was_sent_before_the_doubt_settles_nothing(box: PulseBox) -> None:
     box.beat(sent=15.0, answered=15.1)
     box.start(1, joining_since=14.0, now=15.2)
-    box.sync(sent_at=15.2)
     assert box.lease == SESSION
     assert box.pulse.doubtful
+
+
+def test_nor_does_such_a_sync(box: PulseBox) -> None:
+    box.beat(sent=15.0, answered=15.1)
+    assert box.pulse.proves_too_little(15.05)
+    box.sync(sent_at=15.05)
+    assert box.lease == SESSION
+    assert box.pulse.doubtful
+
+
+def test_a_sync_that_was_sent_later_settles_it(box: PulseBox) -> None:
+    box.beat(sent=15.0, answered=15.1)
+    assert not box.pulse.proves_too_little(15.1)
+    box.sync(sent_at=15.1)
+    assert box.lease == 15.0 + SESSION
+    assert not box.pulse.doubtful
+
+
+def test_beats_that_are_doubted_meanwhile_do_not_put_that_off(box: PulseBox) -> None:
+    """Or a sync that takes longer than they are apart would be sent again, for ever."""
+    box.beat(sent=15.0, answered=15.1)
+    box.beat(sent=16.0, answered=16.1)
+    assert not box.pulse.proves_too_little(15.5)
+    box.sync(sent_at=15.5)
+    assert box.lease == 15.0 + SESSION
+
+
+def test_but_one_whose_session_is_over_is_worth_nothing(box: PulseBox) -> None:
+    box.beat(sent=15.0, answered=15.1)
+    late = 15.1 + SESSION
+    box.beat(sent=late, answered=late + 0.1)
+    assert box.pulse.proves_too_little(late)
+    box.sync(sent_at=late + 0.1)
+    assert box.lease == late + SESSION
+
+
+class TestANewcomerThatWaitedForASession:
+    """For a member that takes long over a record, under an eager strategy, say."""
+
+    @pytest.fixture
+    def member(self) -> MemberBox:
+        member = MemberBox.fresh(session_timeout=timedelta(seconds=SESSION))
+        member.subscribe()
+        member.find()
+        member.now += SESSION + 1
+        member.answer_join()
+        member.next_beat()
+        member.now += 0.1
+        return member
+
+    def test_syncs_again_once_a_beat_was_answered_and_begins_no_round(
+        self, member: MemberBox
+    ) -> None:
+        beat = member.now - 0.1
+        member.answer_beat()
+        member.answer_sync(partitions("t", 0))
+        first, again = member.sent(SendSync)
+        assert again.request == first.request
+        assert member.stands(State.SYNCING)
+        member.now += 0.1
+        member.answer_sync(partitions("t", 0))
+        member.do_steps()
+        assert member.stands(State.STABLE)
+        assert member.last(ExtendLease).until == beat + SESSION
+        for _ in range(5):
+            member.beat()
+        assert len(member.sent(SendJoin)) == 1
+
+    def test_a_refused_second_sync_is_as_any_other(self, member: MemberBox) -> None:
+        member.answer_beat()
+        member.answer_sync(partitions("t", 0))
+        member.answer_sync(error=ErrorCode.rebalance_in_progress)
+        assert not member.actions()
+        assert len(member.sent(SendJoin)) == 2
+
+    def test_a_beat_that_is_answered_later_still_begins_one(self, member: MemberBox) -> None:
+        member.answer_sync(partitions("t", 0))
+        member.do_steps()
+        assert member.stands(State.STABLE)
+        member.answer_beat()
+        assert len(member.sent(SendJoin)) == 2
 
 
 def test_a_late_answer_does_not_shorten_it(box: PulseBox) -> None:
