@@ -56,6 +56,14 @@ class MemberLook:
     assignment_marks: AssignmentMarks | None = None
     problem: str | None = None
 
+    @property
+    def place(self) -> str:
+        """What its partitions stay with.
+
+        A static member that is restarted in time gets a new id, and they stay (KIP-345).
+        """
+        return self.instance_id or self.id
+
 
 @dataclass(frozen=True, kw_only=True)
 class GroupLook:

@@ -17,8 +17,8 @@ class Happened:
     """One entry of the timeline.
 
     Attributes:
-        kind: ``state``, ``joined``, ``left``, ``leader``, ``rebalance``, ``unowned`` or
-            ``trouble``.
+        kind: ``state``, ``joined``, ``returned``, ``left``, ``leader``, ``rebalance``, ``unowned``
+            or ``trouble``.
         text: For people.
         facts: For programs.
     """
@@ -44,7 +44,7 @@ class Timeline:
         """Returns what happened since the last look; nothing at the first one."""
         before, self._last = self._last, look
         told = (self._stable, before, look)  # others are not told of any more
-        self._names = {m.id: m.name for seen in told if seen for m in seen.members}
+        self._names = {m.place: m.name for seen in told if seen for m in seen.members}
         happened: list[Happened] = []
         if before is not None:
             happened += self._of_members(before, look)
@@ -58,17 +58,21 @@ class Timeline:
         return happened
 
     def _of_members(self, before: GroupLook, now: GroupLook) -> Iterator[Happened]:
-        was, are = {m.id for m in before.members}, {m.id for m in now.members}
-        for kind, ids in (("joined", are - was), ("left", was - are)):
-            for member in sorted(ids, key=self._names.__getitem__):
-                name = self._names[member]
-                yield Happened(
-                    kind=kind, text=f"{name} {kind}", facts={"member": name, "member_id": member}
-                )
+        was, are = ({m.place: m.id for m in look.members} for look in (before, now))
+        returned = {p for p in was.keys() & are.keys() if was[p] != are[p]}
+        for kind, places, text in (
+            ("joined", are.keys() - was.keys(), "joined"),
+            ("returned", returned, "came back to its place"),
+            ("left", was.keys() - are.keys(), "left"),
+        ):
+            for place in sorted(places, key=self._names.__getitem__):
+                name = self._names[place]
+                facts = {"member": name, "member_id": are.get(place) or was[place]}
+                yield Happened(kind=kind, text=f"{name} {text}", facts=facts)
 
     def _of_ownership(self, before: GroupLook, now: GroupLook) -> Iterator[Happened]:
-        old = {p: m.id for p, m in before.owners.items()}
-        new = {p: m.id for p, m in now.owners.items()}
+        old = {p: m.place for p, m in before.owners.items()}
+        new = {p: m.place for p, m in now.owners.items()}
         moved = {
             p: (old.get(p), new.get(p))
             for p in sorted(old.keys() | new.keys())
@@ -81,12 +85,10 @@ class Timeline:
         if now.unowned and now.members and now.unowned != before.unowned:
             text = f"nobody owns {ranges(Partitions.of(now.unowned))}"
             yield Happened(kind="unowned", text=text, facts={"partitions": len(now.unowned)})
-        if before.leader is not None and now.leader is not None:
-            old_id, new_id = before.leader.id, now.leader.id
-            if old_id != new_id:
-                name = now.leader.name
-                facts = {"member": name, "member_id": new_id}
-                yield Happened(kind="leader", text=f"{name} leads", facts=facts)
+        led, leads = before.leader, now.leader
+        if led is not None and leads is not None and led.place != leads.place:
+            facts = {"member": leads.name, "member_id": leads.id}
+            yield Happened(kind="leader", text=f"{leads.name} leads", facts=facts)
 
     def _rebalance(
         self,
@@ -122,8 +124,8 @@ class Timeline:
             },
         )
 
-    def _name(self, member: str | None) -> str:
-        return "nobody" if member is None else self._names.get(member, member)
+    def _name(self, place: str | None) -> str:
+        return "nobody" if place is None else self._names.get(place, place)
 
 
 def _of_state(before: GroupLook, now: GroupLook) -> Iterator[Happened]:

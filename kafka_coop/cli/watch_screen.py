@@ -25,6 +25,7 @@ _SHORT_HELP: Final = "n c l r sort · / filter · p · q"
 _TIMELINE_ROWS: Final = 8
 _KIND_STYLES: Final = {
     "joined": "green",
+    "returned": "green",
     "left": "red",
     "rebalance": "cyan",
     "unowned": "red",

@@ -354,6 +354,33 @@ def test_a_member_dies_and_its_partitions_have_no_owner() -> None:
     ]
 
 
+def test_a_static_member_that_comes_back_in_time_has_moved_nothing() -> None:
+    """Without a round it is given what it had, under a new member id (KIP-345)."""
+    before = settled("cooperative-sticky", {"t": 4}, TWO)
+    a, b = (replace(m, instance_id=m.name) for m in before.members)
+    a_again = replace(a, id="another-id")
+    timeline = Timeline()
+    timeline.see(replace(before, members=(a, b)))
+    (returned,) = timeline.see(replace(before, members=(a_again, b)))
+    assert (returned.kind, returned.text) == ("returned", "a came back to its place")
+    assert returned.facts == {"member": "a", "member_id": "another-id"}
+    assert timeline.see(replace(before, members=(a_again, b))) == []
+
+
+def test_one_that_came_too_late_left_and_joined() -> None:
+    before = settled("cooperative-sticky", {"t": 4}, TWO)
+    a, b = (replace(m, instance_id=m.name) for m in before.members)
+    timeline = Timeline()
+    timeline.see(replace(before, members=(a, b)))
+    alone = replace(a, assigned=a.assigned | b.assigned)
+    assert [h.kind for h in timeline.see(replace(before, members=(alone,)))] == [
+        "left",
+        "rebalance",
+    ]
+    back = timeline.see(replace(before, members=(a, replace(b, id="another-id"))))
+    assert [h.kind for h in back] == ["joined", "rebalance"]
+
+
 def test_what_was_not_told_for_a_while_did_not_happen() -> None:
     """Where some broker is silent there are no marks, hence no generation and no leader."""
     told = settled("cooperative-sticky", {"t": 4}, TWO)
