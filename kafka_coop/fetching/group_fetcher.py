@@ -66,6 +66,11 @@ _REMEDIES = {
             "group.consumer.migration.policy forbids it. Stop the classic members first, then "
             "start those with group.protocol=consumer (docs/MIGRATION.md)"
         ),
+        KafkaError.UNKNOWN: (
+            "The broker could not take this member in, and its log says why. Most likely the group "
+            "has classic members, and was amid a rebalance: end this process, and start it again "
+            "when the group is Stable (docs/MIGRATION.md)"
+        ),
         KafkaError.UNRELEASED_INSTANCE_ID: (
             "Another member runs with this group.instance.id: give each its own. Or it has died "
             "without close(): the broker keeps its place until its session is over "

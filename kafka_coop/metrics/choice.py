@@ -41,8 +41,8 @@ class StrategyChoice:
         if record.broker_assigns:
             return (
                 f"group {group!r}: the broker assigns partitions, not {chosen!r}: a member with"
-                " group.protocol=consumer (KIP-848) made it a group of the new protocol before"
-                " this one joined. Give this group.id to members of one protocol"
+                " group.protocol=consumer (KIP-848) has made it a group of the new protocol."
+                " Give this group.id to members of one protocol"
             )
         cooperative = self._cooperative.get(chosen, False)
         said = []

@@ -339,6 +339,7 @@ def test_who_was_no_member_or_is_none_any_more_just_closes(bench: Bench, over: b
         (KafkaError.GROUP_ID_NOT_FOUND, "Stop the classic members first"),
         (KafkaError.UNRELEASED_INSTANCE_ID, "group.consumer.session.timeout.ms"),
         (KafkaError.UNSUPPORTED_ASSIGNOR, "group.remote.assignor"),
+        (KafkaError.UNKNOWN, "when the group is Stable"),
         (KafkaError.INVALID_REQUEST, ""),
     ],
 )
