@@ -90,7 +90,7 @@ class Handover:
                     # It won't come again, and polls try on with what was learned of it.
                     struck = _tried(partial(self._ownership.take_starts, item), _TRIES)
                 case TopicErrors(errors=errors):
-                    self._ownership.report_topics(errors)
+                    struck = _tried(partial(self._ownership.report_topics, errors), _TRIES)
                 case _:
                     assert_never(item)
             mailbox.done()

@@ -311,7 +311,7 @@ class Ownership:
     # --- errors -----------------------------------------------------------------------------
 
     def _report(self, refusals: Mapping[TopicPartition, _Refusal]) -> None:
-        """Tells the user, who alone can say where to start now: nobody asks again."""
+        """Tells the user, who may say where to start; what may pass is asked for again."""
         for partition, refusal in refusals.items():
             message = error_message(partition, refusal.code, refusal.text)
             del self._found[partition]
@@ -320,9 +320,11 @@ class Ownership:
 
     def report_topics(self, errors: Mapping[str, int]) -> None:
         """Subscribed topics that can't be had."""
+        messages = []
         for topic, code in sorted(errors.items()):
             text = f"Subscribed topic not available: {topic}: {ErrorCode(code).name.upper()}"
-            self.errors.append(error_message(TopicPartition(topic, -1), code, text))
+            messages.append(error_message(TopicPartition(topic, -1), code, text))
+        self.errors.extend(messages)  # all, or none
 
 
 @dataclass(frozen=True, slots=True)

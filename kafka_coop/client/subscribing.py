@@ -50,7 +50,10 @@ def _require_sendable(name: str) -> None:
     """No request can say another: the member would never join, and nobody be told.
 
     Kafka's own limit for a topic is lower; whoever asks for one that is too long for it is told.
+    Nor of one with a NUL could anybody be told: librdkafka's errors are C's strings.
     """
+    if "\0" in name:
+        raise coop_exception(LOCAL_INVALID_ARG, f"topics: {name!r}: no name has a NUL in it")
     try:
         length = len(name.encode())
     except UnicodeEncodeError as error:

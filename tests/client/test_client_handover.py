@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from kafka_coop.backend.interface import Backend
-from kafka_coop.backend.mailbox import Mailbox, StartsFound
+from kafka_coop.backend.mailbox import Mailbox, StartsFound, TopicErrors
 from kafka_coop.client.commits import Commits
 from kafka_coop.client.handover import Callbacks, Handover
 from kafka_coop.client.ownership import Ownership
@@ -117,6 +117,17 @@ def struck(after: float, what: Callable[[], None]) -> None:
             signal.setitimer(signal.ITIMER_REAL, 0)
     except KeyboardInterrupt:
         pass
+
+
+def test_what_cannot_be_told_of_is_raised_once_and_keeps_nobody_from_leaving() -> None:
+    """`close` attends to the mailbox until it is empty."""
+    member = Member()
+    member.mailbox.put(TopicErrors(errors={"no\0name": 3, "orders": 3}))
+    with pytest.raises(ValueError, match="null"):
+        member.handover.attend()
+    assert not member.mailbox.items
+    member.handover.attend()
+    assert not member.ownership.errors
 
 
 @pytest.mark.usefixtures("on_alarm")

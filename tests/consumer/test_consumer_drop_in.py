@@ -91,7 +91,7 @@ def test_commit_takes_its_arguments_by_name_and_by_place() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["\ud800", "t" * 40_000])
+@pytest.mark.parametrize("name", ["\ud800", "t" * 40_000, "no\0name"])
 def test_a_name_that_no_request_can_say_is_refused(name: str) -> None:
     with pytest.raises(KafkaException) as refused:
         split_topics([name])
