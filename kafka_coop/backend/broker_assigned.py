@@ -347,7 +347,7 @@ class BrokerAssignedBackend:
         """Of what is found; the rest is searched for."""
         if (found := newly_found(search, generation)) is not None:
             self.mailbox.put(found)
-        if not search.complete:
+        if not search.settled:
             self._late_starts.go_on(search, generation, still_wanted)
 
     def _commit(

@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from kafka_coop.backend.errands import Ask, Changed, Errand, OutOfTime
+from kafka_coop.backend.errands import Ask, Changed, Errand, OutOfTime, Rest, Wanted
 from kafka_coop.backend.standing import Standing
 from kafka_coop.broker.pool import Brokers
 from kafka_coop.errors import RequestFailedError
@@ -48,7 +48,7 @@ class ErrandRunner:
         finally:
             errand.close()
 
-    async def _obtain(self, wanted: Ask | Changed) -> Any:
+    async def _obtain(self, wanted: Wanted) -> Any:
         match wanted:
             case Ask(requests=requests):
                 if len(requests) == 1:
@@ -56,6 +56,8 @@ class ErrandRunner:
                 return await asyncio.gather(*(self._ask(*request) for request in requests))
             case Changed(at_most=at_most):
                 return await self._standing.wait(at_most)
+            case Rest(seconds=seconds):
+                return await asyncio.sleep(seconds)
 
     async def _ask(self, node: Node | None, request: Request) -> Response | RequestFailedError:
         asked: Coroutine[Any, Any, Response] = (

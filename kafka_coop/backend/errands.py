@@ -45,6 +45,14 @@ _SLOWEST_ANSWER = timedelta(seconds=10)
 """A coordinator that is well says what has become of a commit after 5 s at the latest
 (``offsets.commit.timeout.ms``)."""
 
+_REFUSED = timedelta(seconds=1)
+_REFUSED_OFTEN = timedelta(seconds=10)
+"""Until a start that was refused is asked for again, at first and later: what rights there are, a
+broker hears about as late."""
+
+_TRIES_FOR_ONE = 8
+"""Where others are still asked for, it is with every so manyth of their tries."""
+
 _NO_HURRY = 60.0
 """Seconds of a wait that something else is certain to end."""
 
@@ -68,11 +76,19 @@ class Changed:
     at_most: float
 
 
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Wants to go on after so many seconds, whatever changes meanwhile."""
+
+    seconds: float
+
+
 class OutOfTime(Exception):  # noqa: N818  # no error of anybody's
     """Thrown into an errand whose time is over."""
 
 
-Errand: TypeAlias = Generator[Ask | Changed, Any, T]
+Wanted: TypeAlias = Ask | Changed | Rest
+Errand: TypeAlias = Generator[Wanted, Any, T]
 
 
 class Standing(Protocol):
@@ -268,6 +284,7 @@ class Errands:
     ) -> Errand[None]:
         """Finds where to start, and says so partition by partition as it goes.
 
+        What is refused, a topic for want of a right, say, is told, and asked for again.
         ``still_wanted`` says which partitions are worth asking for again. With ``must_exist``, a
         partition that goes on missing from the metadata is an error; what a group assigned is
         looked for until the group takes it back, which the leader sees to. ``ahead``: what is known
@@ -277,8 +294,13 @@ class Errands:
         if ahead is not None:
             search.fetched_ahead(ahead)
             self._report(search, generation)
-        attempt = 0
-        while not search.complete:
+        attempt = refusals = 0
+        while not search.settled:
+            if search.complete:
+                yield self._rest(refusals)
+                refusals += 1
+                search.ask_again()
+                search.keep(still_wanted)
             while search.unfetched and self._at.standing.coordinator is None:
                 yield self._want_coordinator()
                 search.keep(still_wanted)
@@ -293,6 +315,8 @@ class Errands:
             if not search.complete:
                 yield self._pause(attempt)
                 attempt += 1
+                if attempt % _TRIES_FOR_ONE == 0:
+                    search.ask_again()
                 search.keep(still_wanted)
 
     def _report(self, search: Starts, generation: Generation) -> None:
@@ -336,6 +360,10 @@ class Errands:
         """A backoff, cut short by whatever may be what was waited for."""
         s = self._at.settings
         return Changed(backoff(attempt, base=s.retry_backoff, cap=s.retry_backoff_max, seed=s.seed))
+
+    def _rest(self, refusals: int) -> Rest:
+        seed = self._at.settings.seed
+        return Rest(backoff(refusals, base=_REFUSED, cap=_REFUSED_OFTEN, seed=seed))
 
 
 def _retriable(answer: OffsetsFetched) -> bool:

@@ -2,13 +2,15 @@
 
 A transaction may have to decide on an offset first, a leader may be away: that takes as long as it
 takes. So a thread goes on asking, by a consumer beside the member's, which others poll meanwhile.
-Both are there while something is searched for: for good, where a partition does not exist.
+Both are there while something is searched for: for good, where a partition does not exist or its
+topic is not ours to see.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -29,14 +31,26 @@ Whoever closes may have to wait for the end of it."""
 _AGAIN = timedelta(seconds=0.1)
 """Between two questions, each of which may be refused at once."""
 
+_REFUSED = 5.0
+"""Seconds until what was refused is asked for again."""
+
 _AFTER_A_FAILURE = timedelta(seconds=1)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Searched:
     search: Starts
     generation: Generation
     still_wanted: Callable[[Partitions], Partitions]
+    refused_until: float
+    """On the monotonic clock."""
+
+    def prepare(self) -> None:
+        """Gives up what is not wanted, and asks for what was refused once it is time."""
+        self.search.keep(self.still_wanted)
+        if (now := time.monotonic()) >= self.refused_until:
+            self.search.ask_again()
+            self.refused_until = now + _REFUSED
 
 
 class LateStarts:
@@ -74,7 +88,8 @@ class LateStarts:
     ) -> None:
         """Asks for what this search has still to ask for. Any thread."""
         with self._lock:
-            self._searched.append(_Searched(search, generation, still_wanted))
+            due = time.monotonic() + _REFUSED
+            self._searched.append(_Searched(search, generation, still_wanted, due))
             # One that an exception (Ctrl-C) kept from starting is not alive.
             if self._idle or self._thread is None or not self._thread.is_alive():
                 self._idle = False
@@ -121,8 +136,8 @@ class LateStarts:
         """What there is to ask for."""
         with self._lock:
             for searched in self._searched:
-                searched.search.keep(searched.still_wanted)
-            left = [s for s in self._searched if not s.search.complete]
+                searched.prepare()
+            left = [s for s in self._searched if not s.search.settled]
             self._searched = [] if self._ended.is_set() else left
             return list(self._searched)
 

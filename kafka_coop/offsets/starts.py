@@ -23,7 +23,7 @@ from kafka_coop.protocol.messages import (
     OffsetsFetched,
     OffsetsListed,
 )
-from kafka_coop.types import Partitions, TopicPartition
+from kafka_coop.types import NO_PARTITIONS, Partitions, TopicPartition
 
 _MISSES_BELIEVED = 8
 """Some five seconds with the default backoff. librdkafka waits 30 s
@@ -40,7 +40,9 @@ class Starts:
         committed: Where to start, as the group has committed.
         listed_at: Where to start, as ``auto.offset.reset`` says.
         without: They have none, and ``auto.offset.reset`` is ``error``.
-        failed: They can't be had.
+        failed: They can't be had, for an error that is told once.
+        refused: Those. They are still to be asked for, but later: a right may be granted, a topic
+            be made.
         must_exist: What goes on missing from the cluster's metadata fails.
     """
 
@@ -51,13 +53,29 @@ class Starts:
     listed_at: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
     without: list[TopicPartition] = field(default_factory=list)
     failed: dict[TopicPartition, ErrorCode] = field(default_factory=dict)
+    refused: Partitions = NO_PARTITIONS
     must_exist: bool = False
     _missed: dict[TopicPartition, int] = field(default_factory=dict)
+    _told: dict[TopicPartition, ErrorCode] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left to ask."""
+        """Whether nothing is left to ask, for the moment."""
         return not self.unfetched and not self.unlisted
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is left to ask for good."""
+        return self.complete and not self.refused
+
+    def ask_again(self) -> None:
+        """What was refused is to be asked for from the beginning: it may be committed since."""
+        self.unfetched, self.refused = self.unfetched | self.refused, NO_PARTITIONS
+
+    def _refuse(self, partition: TopicPartition, error: ErrorCode) -> None:
+        self.refused |= Partitions.of([partition])
+        if self._told.get(partition) is not error:
+            self._told[partition] = self.failed[partition] = error
 
     def fetched(self, answer: OffsetsFetched) -> None:
         """Takes the coordinator's answer in."""
@@ -69,7 +87,7 @@ class Starts:
                 case Reaction.DONE:
                     self._start_at(partition, offset)
                 case Reaction.RAISE:
-                    self.failed[partition] = error
+                    self._refuse(partition, error)
                 case _:
                     again.append(partition)
         self.unfetched = Partitions.of(again)
@@ -104,7 +122,7 @@ class Starts:
                 error = ErrorCode.unknown_topic_or_partition
             if LIST_OFFSETS[error] is Reaction.RAISE or self._is_missing(partition, error):
                 del self.unlisted[partition]
-                self.failed[partition] = error
+                self._refuse(partition, error)
 
     def _is_missing(self, partition: TopicPartition, error: ErrorCode) -> bool:
         if not self.must_exist or error is not ErrorCode.unknown_topic_or_partition:
@@ -115,6 +133,7 @@ class Starts:
     def keep(self, still_wanted: Callable[[Partitions], Partitions]) -> None:
         """Gives up those that are not wanted any more."""
         self.unfetched = still_wanted(self.unfetched)
+        self.refused = still_wanted(self.refused)
         kept = still_wanted(Partitions.of(self.unlisted))
         self.unlisted = {p: t for p, t in self.unlisted.items() if p in kept}
 
@@ -128,7 +147,7 @@ class Starts:
                     self.listed_at[partition] = _position(listed)
                     del self.unlisted[partition]
                 case Reaction.RAISE:
-                    self.failed[partition] = listed.error
+                    self._refuse(partition, listed.error)
                     del self.unlisted[partition]
                 case _:
                     pass

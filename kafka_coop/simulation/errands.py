@@ -9,7 +9,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from kafka_coop.backend.errands import Ask, Changed, Errand, OutOfTime, Surroundings, patience
+from kafka_coop.backend.errands import (
+    Ask,
+    Changed,
+    Errand,
+    OutOfTime,
+    Rest,
+    Surroundings,
+    Wanted,
+    patience,
+)
 from kafka_coop.backend.errands import Errands as Product
 from kafka_coop.config import OffsetReset
 from kafka_coop.offsets.starts import Starts
@@ -109,7 +118,7 @@ class Errands:
         if not job.over:
             self._step(job, lambda: job.errand.throw(OutOfTime()))
 
-    def _step(self, job: _Running, step: Callable[[], Ask | Changed]) -> None:
+    def _step(self, job: _Running, step: Callable[[], Wanted]) -> None:
         job.waiting = None
         try:
             wanted = step()
@@ -131,6 +140,8 @@ class Errands:
                 self._waits += 1
                 job.waiting = self._waits
                 self._process.after(at_most, self._wake, job, self._waits)
+            case Rest(seconds=seconds):
+                self._process.after(seconds, self._send, job, None)
             case _:
                 raise AssertionError(f"not in this simulation: {wanted}")
 

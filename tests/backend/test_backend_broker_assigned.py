@@ -78,6 +78,7 @@ class Beside(Answered):
         logs: What it is told.
         asked: A question was put to it.
         fails: How often it can't be opened.
+        refuses: How often it is refused an answer.
         open: How many there are.
         closing: Closing one takes as long as this is not set.
         closes: It has begun.
@@ -88,6 +89,7 @@ class Beside(Answered):
         super().__init__(self.logs)
         self.asked = threading.Event()
         self.fails = 0
+        self.refuses = 0
         self.open = 0
         self.closing = threading.Event()
         self.closing.set()
@@ -105,6 +107,9 @@ class Beside(Answered):
         self.asked.set()
         assert self._asks.acquire(blocking=False), "two threads ask"
         try:
+            if self.refuses:
+                self.refuses -= 1
+                raise KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
             return super().committed(partitions, min(timeout, 0.01))
         finally:
             self._asks.release()
@@ -438,10 +443,12 @@ class Searching:
 
     Attributes:
         committed: By generation.
+        refused: Why there was none, each time that it was told.
     """
 
     def __init__(self, group: Group) -> None:
         self.committed: dict[int, dict[TopicPartition, OffsetAndMetadata]] = {}
+        self.refused: list[ErrorCode] = []
         self.steps = 0
         self._group = group
 
@@ -459,6 +466,7 @@ class Searching:
             mailbox.done()
             if isinstance(item, StartsFound):
                 self.committed.setdefault(item.generation, {}).update(item.committed)
+                self.refused += item.failed.values()
             else:
                 assert isinstance(item, Step)
                 self.steps += 1
@@ -506,6 +514,20 @@ def test_what_is_not_told_in_time_comes_later(group: Group, searching: Searching
     searching.wait_for(1, HERE[2])
     native.beside.logs |= {HERE[1]: 7}
     searching.wait_for(1, *HERE)
+    wait_until(lambda: not native.beside.open, "the other consumer stays")
+
+
+def test_what_is_refused_is_told_and_asked_for_again(
+    group: Group, searching: Searching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafka_coop.backend.late_starts._REFUSED", 0.01)
+    native = group.librdkafka
+    native.beside.refuses = 3
+    native.beside.logs[THERE] = 7
+    with group.lock:
+        native.assigned(ALL)
+    searching.wait_for(1, THERE)
+    assert searching.refused == [ErrorCode.group_authorization_failed], "once"
     wait_until(lambda: not native.beside.open, "the other consumer stays")
 
 

@@ -10,14 +10,39 @@ from typing import Any
 import pytest
 
 from kafka_coop.assignors import CooperativeSticky
-from kafka_coop.backend.errands import Ask, Changed, Errand, Errands, Surroundings, patience
+from kafka_coop.backend.errands import (
+    Ask,
+    Changed,
+    Errand,
+    Errands,
+    Rest,
+    Surroundings,
+    Wanted,
+    patience,
+)
+from kafka_coop.backend.mailbox import StartsFound
 from kafka_coop.config import OffsetReset
 from kafka_coop.errors import ConnectionFailedError
 from kafka_coop.membership.events import CoordinatorLost, Event
 from kafka_coop.membership.settings import MemberSettings
 from kafka_coop.protocol.error_codes import ErrorCode
-from kafka_coop.protocol.messages import Node, OffsetAndMetadata, OffsetCommit, OffsetsCommitted
-from kafka_coop.types import NO_GENERATION, Generation, GroupMetadata, MemberId, TopicPartition
+from kafka_coop.protocol.messages import (
+    FetchedOffset,
+    Node,
+    OffsetAndMetadata,
+    OffsetCommit,
+    OffsetFetch,
+    OffsetsCommitted,
+    OffsetsFetched,
+)
+from kafka_coop.types import (
+    NO_GENERATION,
+    Generation,
+    GroupMetadata,
+    MemberId,
+    Partitions,
+    TopicPartition,
+)
 
 THERE = TopicPartition("t", 0)
 
@@ -40,6 +65,7 @@ def errands(
     tell: Callable[[Event], None] = lambda _: None,
     owns: Callable[[TopicPartition], bool] = lambda _: True,
     going: Callable[[], bool] = lambda: False,
+    found: Callable[[StartsFound], None] = lambda _: None,
 ) -> Errands:
     return Errands(
         Surroundings(
@@ -51,7 +77,7 @@ def errands(
             owns=owns,
             giving_up=lambda: False,
             going=going,
-            found=lambda _: None,
+            found=found,
             wake=lambda: None,
         )
     )
@@ -67,7 +93,7 @@ def finish(errand: Errand[Any], answer: object = None) -> dict[TopicPartition, E
     raise AssertionError("it goes on")
 
 
-def asked(wanted: Ask | Changed) -> dict[TopicPartition, int]:
+def asked(wanted: Wanted) -> dict[TopicPartition, int]:
     """The offsets that a commit wants to send."""
     assert isinstance(wanted, Ask)
     ((_, request),) = wanted.requests
@@ -185,6 +211,55 @@ def test_a_commit_that_fails_late_does_not_have_the_coordinator_s_heir_forgotten
     assert isinstance(again, Ask)
     assert again.requests[0][0] == standing.coordinator
     finish(errand)
+
+
+def test_a_start_that_was_refused_is_asked_for_again() -> None:
+    """Whatever changes meanwhile: who commits after each record changes something each time."""
+    found: list[StartsFound] = []
+    wanted = Partitions.of([THERE])
+    errand = errands(ONE, found=found.append).find_starts(
+        wanted, Generation(1), still_wanted=lambda some: some & wanted
+    )
+    refused = ErrorCode.topic_authorization_failed
+    offset = FetchedOffset(offset=-1, error=refused)
+    next(errand)
+    waits = []
+    for _ in range(6):
+        rest = errand.send([OffsetsFetched(error=ErrorCode.none, offsets={THERE: offset})])
+        assert isinstance(rest, Rest)
+        waits.append(rest.seconds)
+        asked_for = next(errand)
+        assert isinstance(asked_for, Ask)
+        ((_, request),) = asked_for.requests
+        assert request == OffsetFetch(group_id="g", partitions=wanted)
+    assert [each.failed for each in found] == [{THERE: refused}]
+    assert waits[0] < 2 < waits[-1] < 20
+    with pytest.raises(StopIteration):
+        errand.send(
+            [OffsetsFetched(error=ErrorCode.none, offsets={THERE: FetchedOffset(offset=5)})]
+        )
+    assert found[-1].committed == {THERE: OffsetAndMetadata(offset=5)}
+
+
+def test_it_does_not_wait_for_what_is_in_doubt_elsewhere() -> None:
+    """A transaction that hangs keeps one partition back for hours, and not the other."""
+    found: list[StartsFound] = []
+    other = TopicPartition("t", 1)
+    errand = errands(ONE, found=found.append).find_starts(
+        Partitions.of([THERE, other]), Generation(1), still_wanted=lambda some: some
+    )
+    in_doubt = FetchedOffset(offset=-1, error=ErrorCode.unstable_offset_commit)
+    refused = FetchedOffset(offset=-1, error=ErrorCode.topic_authorization_failed)
+    next(errand)
+    errand.send([OffsetsFetched(error=ErrorCode.none, offsets={THERE: refused, other: in_doubt})])
+    for _ in range(20):
+        next(errand)
+        answered = FetchedOffset(offset=5)
+        errand.send(
+            [OffsetsFetched(error=ErrorCode.none, offsets={THERE: answered, other: in_doubt})]
+        )
+    errand.close()
+    assert found[-1].committed == {THERE: OffsetAndMetadata(offset=5)}
 
 
 @pytest.mark.parametrize("anew", [False, True], ids=["left", "subscribed anew"])

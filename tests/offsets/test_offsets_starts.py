@@ -110,9 +110,42 @@ def test_each_error_of_a_fetch(error: ErrorCode, level: str) -> None:
     if OFFSET_FETCH[error] is Reaction.RAISE:
         assert starts.failed == dict.fromkeys(hit, error)
         assert starts.complete
+        assert starts.refused == Partitions.of(hit)
     else:
         assert list(starts.unfetched) == hit
         assert not starts.failed
+
+
+def test_what_was_refused_is_told_once_and_asked_for_again() -> None:
+    """A right may have been missing for a moment: the partition would stand still for ever."""
+    starts = search(A, B)
+    refused = FetchedOffset(offset=-1, error=E.topic_authorization_failed)
+    starts.fetched(fetched({A: refused, B: FetchedOffset(offset=1)}))
+    assert starts.failed.pop(A) is E.topic_authorization_failed
+    assert starts.complete
+    assert not starts.settled
+    starts.ask_again()
+    assert starts.unfetched == Partitions.of([A])
+    starts.fetched(fetched({A: refused}))
+    assert not starts.failed
+    starts.ask_again()
+    starts.fetched(fetched({A: FetchedOffset(offset=-1, error=E.group_authorization_failed)}))
+    assert starts.failed == {A: E.group_authorization_failed}
+    starts.ask_again()
+    starts.fetched(fetched({A: FetchedOffset(offset=7)}))
+    assert starts.committed[A].offset == 7
+    assert starts.settled
+
+
+def test_what_was_refused_and_is_not_wanted_any_more_is_not_asked_for() -> None:
+    starts = search(A, B)
+    starts.fetched(fetched({}, E.group_authorization_failed))
+    starts.keep(lambda some: some & Partitions.of([B]))
+    starts.ask_again()
+    assert starts.unfetched == Partitions.of([B])
+    starts.fetched(fetched({}, E.group_authorization_failed))
+    starts.keep(lambda _: NO_PARTITIONS)
+    assert starts.settled
 
 
 # --- listed offsets ------------------------------------------------------------------------------
@@ -125,6 +158,7 @@ def test_each_error_of_a_listing(error: ErrorCode) -> None:
     starts.listed(OffsetsListed(offsets={A: ListedOffset(offset=-1, error=error)}))
     if LIST_OFFSETS[error] is Reaction.RAISE:
         assert (starts.failed, starts.complete) == ({A: error}, True)
+        assert starts.refused == Partitions.of([A])
     else:
         assert (starts.failed, set(starts.unlisted)) == ({}, {A})
     assert not starts.listed_at

@@ -58,6 +58,30 @@ def test_a_member_hears_that_its_right_is_gone_and_goes_on_once_it_is_back(
         assert {p.partition: p.offset for p in found} == guarded.end_offsets(TOPIC)
 
 
+def test_a_partition_is_read_once_the_right_to_its_topic_is_there(
+    guarded: LocalKafka, oidc: Provider
+) -> None:
+    """It stood still from then on, unread, for as long as its owner kept it."""
+    one, _, right = a_member(guarded, oidc)
+    with members(one):
+        until(lambda: len(one.owned) == 2 and has_read_everything(guarded, one), one)
+        user = unique("user")
+        set_password(guarded, PASSWORD, user)
+        allow(guarded, user, right)
+        other = member(guarded, login(oidc, "SCRAM-SHA-256", user), one.group)
+        with members(other):
+            until(lambda: any(m.partition() is not None for m in other.errors), one, other)
+            of = next(p for m in other.errors if (p := m.partition()) is not None)
+            publish(guarded, of)
+            allow(guarded, user, (ResourceType.TOPIC, TOPIC, AclOperation.READ))
+            latest = guarded.end_offsets(TOPIC)[of] - 1
+            until(lambda: (TOPIC, of, latest) in other.records, one, other, within=SOON)
+            refused = [m for m in other.errors if m.partition() is not None]
+            (told,) = (m.error() for m in refused)
+            assert told is not None
+            assert told.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
 def test_a_member_without_its_right_is_closed_in_time(guarded: LocalKafka, oidc: Provider) -> None:
     one, user, right = a_member(guarded, oidc)
     with members(one):
