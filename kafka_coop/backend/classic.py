@@ -30,6 +30,7 @@ from kafka_coop.backend.errands import Errand, Errands, Surroundings, patience
 from kafka_coop.backend.futures import NOT_HERE, refused
 from kafka_coop.backend.interface import Observer
 from kafka_coop.backend.mailbox import Mailbox, TopicErrors
+from kafka_coop.backend.silence import Silence
 from kafka_coop.backend.standing import Standing
 from kafka_coop.broker.blocking import run_blocking
 from kafka_coop.broker.event_loop import run_in_own_loop
@@ -107,6 +108,7 @@ class ClassicBackend:
         self._told_poll = float("-inf")
         self._abandoned: Callable[[], None] | None = None
         self._guard = Guard(config.connection, logger) if config.watchdog else None
+        self._silence = Silence(settings.group_id, logger)
         self._thread = threading.Thread(
             target=self._run, name=f"kafka-coop-{settings.group_id}", daemon=True
         )
@@ -320,6 +322,12 @@ class ClassicBackend:
         self.mailbox.expecting = self._member.expecting
         self.mailbox.wants_to_join = self._member.wants_to_join
         self.mailbox.news_every = self._member.news_every
+        self._silence.look(
+            now,
+            lease_until=self.mailbox.lease_until,
+            owns=bool(self._member.owned),
+            coordinator=self._standing.coordinator,
+        )
         self._set_timer()
 
     def _set_timer(self, *, earliest: float = 0.0) -> None:
