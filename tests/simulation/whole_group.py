@@ -17,6 +17,7 @@ from typing import Literal, Self, TypeAlias
 
 from integration_support import PATIENCE, Kind, Member, Pairs, classic, pairs, until
 
+from kafka_coop.backend.classic import ClassicBackend
 from kafka_coop.backend.interface import Observer
 from kafka_coop.membership import effects as ef
 from kafka_coop.membership.record import RebalanceRecord
@@ -213,6 +214,24 @@ class _Noting(Observer):
         self._told.rounds.append(_round(record))
 
 
+def _stall(backend: ClassicBackend) -> None:
+    """Between two heartbeats, as in the box.
+
+    The answer to one that is under way would be the first thing heard afterwards: it is in doubt
+    by then, and the member joins on account of that.
+    """
+    loop = backend._loop
+    assert loop is not None
+
+    def between() -> None:
+        if backend._member._pulse._flying is None:
+            time.sleep(STALL)
+        else:
+            loop.call_later(0.001, between)
+
+    loop.call_soon_threadsafe(between)
+
+
 class RealStage:
     """Consumers on a real Kafka, polled by turns. They are closed with the ``with`` block."""
 
@@ -255,9 +274,7 @@ class RealStage:
                 self._start(name)
             case "stall", name:
                 # Its heartbeats stop; its user polls on, and finds the lease over.
-                loop = classic(self._members[name])._loop
-                assert loop is not None
-                loop.call_soon_threadsafe(time.sleep, STALL)
+                _stall(classic(self._members[name]))
         with contextlib.suppress(TimeoutError):  # the story's own comparison says more
             until(lambda: self._rest() == expected, *self._members.values(), within=2 * PATIENCE)
         return self._rest()
