@@ -253,7 +253,7 @@ class Errands:
                 attempt += 1
         except OutOfTime:
             where = self._at.standing.coordinator
-            known = f"coordinator {where.host}:{where.port}" if where else "no coordinator found"
+            known = f"coordinator {where.address}" if where else "no coordinator found"
             raise RequestTimedOutError(
                 f"no committed offsets of group {self._at.settings.group_id!r} in time "
                 f"({known}): check that the brokers are up and reachable"

@@ -44,7 +44,7 @@ class Silence:
             self._told = False
         elif owns and not self._told:
             self._told = True
-            where = _NOWHERE if coordinator is None else f"{coordinator.host}:{coordinator.port}"
+            where = _NOWHERE if coordinator is None else coordinator.address
             self._log.warning(
                 "group %s: no heartbeat was acknowledged in time (%s): what this member owns is"
                 " not delivered until one is, for others may have it by now",

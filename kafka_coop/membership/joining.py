@@ -326,9 +326,9 @@ class Joining(Adopting):
         if answer.error is not ErrorCode.none:
             return self._react(SYNC[answer.error], answer.error, "SyncGroup", now)
         request, self._sync_request = self._sync_request, None
+        assert request is not None
         node = self._discovery.node
-        in_doubt = self._pulse.proves_too_little(self._sync_sent_at)
-        if in_doubt and request is not None and node is not None:
+        if node is not None and self._pulse.proves_too_little(self._sync_sent_at):
             return (self._send_sync(request, node, now),)  # it is answered at once
         renewed = self._pulse.synced(self._sync_sent_at, now)
         self._joining_since = None

@@ -257,13 +257,13 @@ class Pulse:
         """The leader announced a follow-up round, and we shall not be who starts it."""
         self._announced_at = now
 
-    def proves_too_little(self, sync_sent_at: float) -> bool:
-        """Whether an acknowledgement is in doubt that a later SyncGroup would settle."""
-        return self._doubtful is not None and sync_sent_at < self._doubtful[1]
+    def proves_too_little(self, sent_at: float) -> bool:
+        """Whether an acknowledgement is in doubt that a later request of the kind would settle."""
+        return self._doubtful is not None and sent_at < self._doubtful[1]
 
     def _believe(self, sent_at: float) -> None:
         """A request that nobody takes but who knows the group's members was answered."""
-        if self._doubtful is not None and sent_at >= self._doubtful[1]:
+        if self._doubtful is not None and not self.proves_too_little(sent_at):
             self._acknowledged = max(self._acknowledged, self._doubtful[0])
             self._doubtful = None
 

@@ -23,7 +23,7 @@ from kafka_coop.protocol.messages import (
     OffsetsFetched,
     OffsetsListed,
 )
-from kafka_coop.types import NO_PARTITIONS, Partitions, TopicPartition
+from kafka_coop.types import Partitions, TopicPartition
 
 _MISSES_BELIEVED = 8
 """Some five seconds with the default backoff. librdkafka waits 30 s
@@ -41,8 +41,6 @@ class Starts:
         listed_at: Where to start, as ``auto.offset.reset`` says.
         without: They have none, and ``auto.offset.reset`` is ``error``.
         failed: They can't be had, for an error that is told once.
-        refused: Those. They are still to be asked for, but later: a right may be granted, a topic
-            be made.
         must_exist: What goes on missing from the cluster's metadata fails.
     """
 
@@ -53,9 +51,9 @@ class Starts:
     listed_at: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
     without: list[TopicPartition] = field(default_factory=list)
     failed: dict[TopicPartition, ErrorCode] = field(default_factory=dict)
-    refused: Partitions = NO_PARTITIONS
     must_exist: bool = False
     _missed: dict[TopicPartition, int] = field(default_factory=dict)
+    _refused: set[TopicPartition] = field(default_factory=set)
     _told: dict[TopicPartition, ErrorCode] = field(default_factory=dict)
 
     @property
@@ -66,14 +64,20 @@ class Starts:
     @property
     def settled(self) -> bool:
         """Whether nothing is left to ask for good."""
-        return self.complete and not self.refused
+        return self.complete and not self._refused
+
+    @property
+    def refused(self) -> Partitions:
+        """They failed, and are to be asked for later: a right may be granted, a topic be made."""
+        return Partitions.of(self._refused)
 
     def ask_again(self) -> None:
         """What was refused is to be asked for from the beginning: it may be committed since."""
-        self.unfetched, self.refused = self.unfetched | self.refused, NO_PARTITIONS
+        self.unfetched |= self.refused
+        self._refused.clear()
 
     def _refuse(self, partition: TopicPartition, error: ErrorCode) -> None:
-        self.refused |= Partitions.of([partition])
+        self._refused.add(partition)
         if self._told.get(partition) is not error:
             self._told[partition] = self.failed[partition] = error
 
@@ -133,7 +137,7 @@ class Starts:
     def keep(self, still_wanted: Callable[[Partitions], Partitions]) -> None:
         """Gives up those that are not wanted any more."""
         self.unfetched = still_wanted(self.unfetched)
-        self.refused = still_wanted(self.refused)
+        self._refused = set(still_wanted(self.refused))
         kept = still_wanted(Partitions.of(self.unlisted))
         self.unlisted = {p: t for p, t in self.unlisted.items() if p in kept}
 

@@ -39,6 +39,11 @@ class Node:
     host: str
     port: int
 
+    @property
+    def address(self) -> str:
+        """For people."""
+        return f"{self.host}:{self.port}"
+
 
 # --- the group -----------------------------------------------------------------------------
 
