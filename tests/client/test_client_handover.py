@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import random
 import signal
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from types import FrameType, SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from striking import handled
 
 from kafka_coop.backend.interface import Backend
 from kafka_coop.backend.mailbox import Mailbox, StartsFound, TopicErrors
@@ -123,12 +123,8 @@ class Alarm:
 @pytest.fixture
 def alarm() -> Iterator[Alarm]:
     alarm = Alarm()
-    before = signal.signal(signal.SIGALRM, alarm.interrupt)
-    gc.disable()  # what is raised in a callback of its own is not raised here
-    yield alarm
-    gc.enable()
-    signal.signal(signal.SIGALRM, signal.SIG_IGN)  # drops one that is pending
-    signal.signal(signal.SIGALRM, before)
+    with handled(signal.SIGALRM, alarm.interrupt):
+        yield alarm
 
 
 def test_what_cannot_be_told_of_is_raised_once_and_keeps_nobody_from_leaving() -> None:

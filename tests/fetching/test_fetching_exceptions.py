@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Self
 
 import confluent_kafka
 import pytest
 from confluent_kafka import Message
 from fetching_support import PATIENCE, SLICE, Topic, fetcher_of, offsets, until
+from striking import handled
 
 from kafka_coop.fetching.buffer import RecordBuffer
 from kafka_coop.fetching.callbacks import CallbackGuard
@@ -148,27 +147,21 @@ _FETCHERS = {Fetcher.__module__, RecordBuffer.__module__, Newcomers.__module__}
 class Interruptions:
     """Raises from a signal handler that strikes inside the fetcher while it is armed.
 
-    Elsewhere the handler returns: what the test has in its hands is the test's to lose. No garbage
-    is collected meanwhile: the fetcher is not to be blamed for other tests' finalizers.
+    Elsewhere the handler returns: what the test has in its hands is the test's to lose.
     """
 
     def __init__(self) -> None:
         self.armed = False
         self.struck = 0
 
-    def __enter__(self) -> Self:
-        gc.disable()
-        self._before = signal.signal(signal.SIGVTALRM, self._handle)
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0.002, 0.002)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        # One that another thread has yet to take would end the process under its default action:
-        # what is pending is dropped by whoever ignores it.
-        signal.signal(signal.SIGVTALRM, signal.SIG_IGN)
-        signal.signal(signal.SIGVTALRM, self._before)
-        gc.enable()
+    @contextmanager
+    def coming(self) -> Iterator[None]:
+        with handled(signal.SIGVTALRM, self._handle):
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0.002, 0.002)
+            try:
+                yield
+            finally:
+                signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
     def _handle(self, _: int, frame: FrameType | None) -> None:
         inside = frame is not None and frame.f_globals["__name__"] in _FETCHERS
@@ -207,8 +200,8 @@ class TestSignals:
             finally:
                 signals.armed = False
 
-        topic = Topic(kafka, partitions=4, records=5000)
-        with fetcher_of(kafka) as fetcher, Interruptions() as signals:
+        topic, signals = Topic(kafka, partitions=4, records=5000), Interruptions()
+        with fetcher_of(kafka) as fetcher, signals.coming():
             fetcher.add(topic.at(0))
             while signals.struck < 5:
                 if newcomers:

@@ -1,9 +1,11 @@
-"""A signal handler's exception, at a place of one's choice."""
+"""A signal handler's exception, at a place of one's choice, or of chance."""
 
 from __future__ import annotations
 
+import gc
+import signal
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -35,3 +37,21 @@ def striking(number: int, files: Collection[str], error: type[BaseException]) ->
         yield
     finally:
         sys.setprofile(before)
+
+
+@contextmanager
+def handled(number: int, handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Has a signal's handler for a while. Whoever sends the signal has ended that before.
+
+    What strikes in a finalizer is printed, and raised nowhere: no garbage is collected meanwhile.
+    """
+    before = signal.signal(number, handler)
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        # One that another thread has yet to take would end the process under its default action:
+        # what is pending is dropped by whoever ignores it.
+        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, before)

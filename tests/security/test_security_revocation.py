@@ -19,12 +19,22 @@ SOON = 30.0
 """Seconds; the session is over after six."""
 
 
+TO_THE_TOPIC: Right = (ResourceType.TOPIC, TOPIC, AclOperation.READ)
+
+
+def a_user(kafka: LocalKafka, *rights: Right) -> str:
+    """Its name."""
+    user = unique("user")
+    set_password(kafka, PASSWORD, user)
+    allow(kafka, user, *rights)
+    return user
+
+
 def a_member(kafka: LocalKafka, oidc: Provider) -> tuple[Member, str, Right]:
     """One that may join its group as yet, its name there, and the right."""
-    user, group = unique("user"), unique("g")
-    set_password(kafka, PASSWORD, user)
+    group = unique("g")
     right = (ResourceType.GROUP, group, AclOperation.READ)
-    allow(kafka, user, right, (ResourceType.TOPIC, TOPIC, AclOperation.READ))
+    user = a_user(kafka, right, TO_THE_TOPIC)
     one = member(kafka, login(oidc, "SCRAM-SHA-256", user), group)
     return one, user, right
 
@@ -65,15 +75,13 @@ def test_a_partition_is_read_once_the_right_to_its_topic_is_there(
     one, _, right = a_member(guarded, oidc)
     with members(one):
         until(lambda: len(one.owned) == 2 and has_read_everything(guarded, one), one)
-        user = unique("user")
-        set_password(guarded, PASSWORD, user)
-        allow(guarded, user, right)
+        user = a_user(guarded, right)
         other = member(guarded, login(oidc, "SCRAM-SHA-256", user), one.group)
         with members(other):
             until(lambda: any(m.partition() is not None for m in other.errors), one, other)
             of = next(p for m in other.errors if (p := m.partition()) is not None)
             publish(guarded, of)
-            allow(guarded, user, (ResourceType.TOPIC, TOPIC, AclOperation.READ))
+            allow(guarded, user, TO_THE_TOPIC)
             latest = guarded.end_offsets(TOPIC)[of] - 1
             until(lambda: (TOPIC, of, latest) in other.records, one, other, within=SOON)
             refused = [m for m in other.errors if m.partition() is not None]
