@@ -88,15 +88,19 @@ containers: .venv/.dev
 	  tests/observe/test_observe_living.py $(MEMBERS)
 
 # In an environment of its own, and one test after the other: a session takes all cores to start.
+# Of its own are that PySpark and what it alone needs; all else is .venv's, whose PySpark is not seen.
 spark-versions: build/pyspark-$(PYSPARK)/.made
-	build/pyspark-$(PYSPARK)/bin/python -c 'import pyspark; print("PySpark", pyspark.__version__)'
-	build/pyspark-$(PYSPARK)/bin/pytest $(SPARK_TESTS)
+	build/pyspark-$(PYSPARK)/bin/python -c 'import pyspark; print("PySpark", pyspark.__version__)' | \
+	  grep -Fx "PySpark $(PYSPARK)"
+	build/pyspark-$(PYSPARK)/bin/python -m pytest $(SPARK_TESTS)
 
-build/pyspark-$(PYSPARK)/.made: .venv/.uv locks/dev.txt pyproject.toml
+PACKAGES = python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
+
+build/pyspark-$(PYSPARK)/.made: .venv/.dev
 	$(BIN)/uv venv -q --clear -p $(BIN)/python build/pyspark-$(PYSPARK)
-	$(BIN)/uv pip install -q -p build/pyspark-$(PYSPARK)/bin/python --require-hashes -r locks/dev.txt
-	$(BIN)/uv pip install -q -p build/pyspark-$(PYSPARK)/bin/python pyspark==$(PYSPARK)
-	$(BIN)/uv pip install -q -p build/pyspark-$(PYSPARK)/bin/python --no-deps -e .
+	$(BIN)/uv pip install -q --compile-bytecode -p build/pyspark-$(PYSPARK)/bin/python pyspark==$(PYSPARK)
+	echo "import site; site.addsitedir('$$($(BIN)/$(PACKAGES))')" > \
+	  "$$(build/pyspark-$(PYSPARK)/bin/$(PACKAGES))/all_else.pth"
 	@touch $@
 
 bench: .venv/.dev
