@@ -12,31 +12,43 @@ from types import TracebackType
 
 _PAUSE = 0.0002
 
+_LONG = 60.0
+
 
 class TurnLock:
     """A reentrant lock for one thread that takes it again and again, and others now and then.
 
     Python's locks are not fair: a thread that releases one and takes it again at once nearly
     always gets it, and a `seek` from another thread would wait for as long as the polling one
-    polls. So the polling thread uses `take_turn` between two slices.
+    polls. So the polling thread uses `take_turn` between two slices; and whoever finds others
+    waiting lets them go first, for several threads that keep asking, of a pool of workers, say,
+    would keep the polling one waiting in their turn.
 
     Attributes:
         raw: The lock itself, for the polling thread's fast path: this class's own methods are
             Python, and would cost more than the record.
+        held: How many times it is taken, that way aside: whoever finds it so may have long to wait.
     """
 
     def __init__(self) -> None:
         self.raw = threading.RLock()
         self._counting = threading.RLock()  # a signal handler may count in between
         self._waiting = 0
+        self.held = 0
+        self._turns = 0
 
     def __enter__(self) -> None:
-        if self.raw.acquire(blocking=False):
-            return
+        if not self._waiting or self.mine:
+            if self.raw.acquire(blocking=False):
+                self.held += 1
+                return
+        else:
+            time.sleep(_PAUSE)
         with self._counting:
             self._waiting += 1
         try:
             self.raw.acquire()
+            self.held += 1
         finally:
             with self._counting:
                 self._waiting -= 1
@@ -47,6 +59,8 @@ class TurnLock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self.held -= 1
+        self._turns += not self.held
         self.raw.release()
 
     def try_within(self, seconds: float) -> bool:
@@ -54,24 +68,44 @@ class TurnLock:
         with self._counting:
             self._waiting += 1
         try:
-            return self.raw.acquire(timeout=seconds)
+            if not self.raw.acquire(timeout=seconds):
+                return False
+            self.held += 1
+            return True
         finally:
             with self._counting:
                 self._waiting -= 1
 
     def release(self) -> None:
         """After a successful `try_within`."""
-        self.raw.release()
+        self.__exit__(None, None, None)
 
     @property
     def mine(self) -> bool:
         """Whether this thread holds it."""
         return _is_mine(self.raw)
 
-    def take_turn(self) -> None:
-        """Called without the lock: lets those who wait go first. Costs nothing if none does."""
-        while self._waiting:
+    def take_turn(self, within: float = _LONG) -> bool:
+        """Called without the lock: lets those who have it, or wait for it, go first.
+
+        As many as these are, not all who come meanwhile: others that keep asking would have it
+        for ever. Costs nothing if there is nobody.
+
+        Args:
+            within: Seconds to wait for them at most.
+
+        Returns:
+            Whether they have been. If not, one of them has kept it for as long.
+        """
+        ahead = self._waiting + bool(self.held)
+        if not ahead:
+            return True
+        until, ends = self._turns + ahead, time.monotonic() + within
+        while self._turns < until and (self._waiting or self.held):
+            if time.monotonic() >= ends:
+                return False
             time.sleep(_PAUSE)
+        return True
 
 
 class Turn:

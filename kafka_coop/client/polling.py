@@ -42,6 +42,9 @@ _CALM_SLICE = 0.050
 _BUSY_SLICE = 0.002
 """The same for a wait for the mailbox while a rebalance is under way: a record does not end it."""
 
+_PATIENCE = 0.05
+"""Seconds of one wait for other threads' calls, one of which may ask a broker, and be long."""
+
 _INTRODUCTION = 0.1
 """Seconds for librdkafka to hear of a topic, while nothing is fetched."""
 
@@ -154,6 +157,8 @@ class Polling:
             self.turn.give_back()
 
     def _timed(self, got: list[Message], n: int, deadline: float, take: _Take) -> None:
+        if not self._may_go_on(deadline):
+            return
         try:
             with self._ownership.lock:  # another thread's poll that is on its short way ends first
                 self.calm_until = NEVER
@@ -161,10 +166,22 @@ class Polling:
             self._times.entered(clock.now())
             self._gather(got, n, deadline, take)
         finally:
+            self._may_go_on(FOREVER)
             with self._ownership.lock:
                 self._ownership.gathered = []
             self._times.left(clock.now())
             self.calm_until = self._calm_for_now()
+
+    def _may_go_on(self, deadline: float) -> bool:
+        """Lets other threads' calls go first. False: the consumer closes, or time is up, meanwhile.
+
+        Whoever waits for them polls, and is not to be taken for somebody who does not.
+        """
+        while not self._ownership.lock.take_turn(_PATIENCE):
+            self._mailbox.last_poll = clock.now()
+            if self.closing or time.monotonic() >= deadline:
+                return False
+        return True
 
     def close_if_asked(self, ended: BaseException) -> None:
         """The end of a poll inside which the consumer was closed; ``ended`` is what it raises.
@@ -199,7 +216,8 @@ class Polling:
                 return
             if (not got and self._draining.news()) or self._is_told_to_end():
                 return
-            ownership.lock.take_turn()
+            if not self._may_go_on(deadline):
+                return
             remaining = deadline - time.monotonic()
             # Nothing comes any more of a membership that has ended, and no wait for it lasts.
             going_on = self._mailbox.expecting or not ownership.settled

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from typing import cast
@@ -199,9 +201,105 @@ def test_who_takes_turns_lets_those_who_wait_go_first() -> None:
     for thread in threads:
         thread.join(PATIENCE)
     assert order == ["who waited", "who took turns"]
-    lock.take_turn()
+    assert lock.take_turn()
     assert lock.try_within(0)
     lock.release()
+
+
+def test_who_takes_turns_waits_for_those_before_and_not_for_those_who_come_meanwhile() -> None:
+    """Of a pool's workers one would always be there."""
+    lock, held, done = TurnLock(), threading.Event(), threading.Event()
+
+    def keep_coming() -> None:
+        while not done.is_set():
+            with lock:
+                held.set()
+                sum(range(1000))
+
+    with ThreadPoolExecutor(4) as pool:
+        workers = [pool.submit(keep_coming) for _ in range(4)]
+        assert held.wait(PATIENCE)
+        try:
+            for _ in range(20):
+                assert lock.take_turn(PATIENCE)
+                with lock:
+                    pass
+        finally:
+            done.set()
+        for worker in workers:
+            worker.result()
+
+
+def test_who_takes_turns_is_told_that_one_keeps_the_lock() -> None:
+    lock, held, go_on = TurnLock(), threading.Event(), threading.Event()
+
+    def keep() -> None:
+        with lock:
+            held.set()
+            assert go_on.wait(PATIENCE)
+
+    with ThreadPoolExecutor(1) as pool:
+        keeping = pool.submit(keep)
+        assert held.wait(PATIENCE)
+        assert not lock.take_turn(0.01)
+        go_on.set()
+        keeping.result()
+    assert lock.take_turn(0.01)
+
+
+def test_a_pool_of_workers_keeps_neither_polls_nor_close_waiting(embedded: EmbeddedKafka) -> None:
+    """Each of them asks again as soon as it is answered."""
+    topic, group = unique("t"), unique("g")
+    embedded.create_topic(topic)
+    publish(embedded, topic, 100, 0)
+    member = Member(embedded, group, topic)
+    consumer = member.consumer
+    until(lambda: len(member.records) > 0, member)
+
+    def work() -> None:
+        with contextlib.suppress(RuntimeError):  # it is closed
+            while True:
+                consumer.position([TopicPartition(topic, 0)])
+                sum(range(1000))
+
+    with ThreadPoolExecutor(3) as pool:
+        workers = [pool.submit(work) for _ in range(3)]
+        until(lambda: len(member.records) == 100, member)
+        for _ in range(20):
+            consumer.poll(0.01)
+        consumer.close()
+        for worker in workers:
+            worker.result()
+
+
+@pytest.mark.parametrize("calm", [True, False])
+def test_a_query_that_takes_long_in_another_thread_keeps_no_poll_longer_than_it_may_take(
+    embedded: EmbeddedKafka, calm: bool
+) -> None:
+    """Nor is it taken for a user who does not poll."""
+    topic, group = unique("t"), unique("g")
+    embedded.create_topic(topic)
+    publish(embedded, topic, 1, 0)
+    member = Member(embedded, group, topic)
+    until(lambda: len(member.records) > 0, member)
+    consumer, held, go_on = member.consumer, threading.Event(), threading.Event()
+
+    def ask() -> None:
+        with consumer._lock:
+            held.set()
+            assert go_on.wait(PATIENCE)
+
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(ask)
+        assert held.wait(PATIENCE)
+        seen = consumer._mailbox.last_poll
+        if not calm:
+            consumer._polling.disturb()
+        assert consumer.poll(0.1) is None
+        assert consumer._mailbox.last_poll > seen
+        go_on.set()
+        asking.result()
+    consumer.close()
 
 
 def _elsewhere(call: Callable[[], bool]) -> bool:
