@@ -97,6 +97,8 @@ def transact(
 def rewind(consumer: CoopConsumer) -> None:
     """Back to what is committed: what was rolled back is to be read again."""
     for committed in consumer.committed(consumer.assignment(), timeout=PATIENCE):
+        if committed.error is not None:  # not known, which is not the same as none
+            raise KafkaException(committed.error)
         if committed.offset < 0:
             committed.offset = consumer.get_watermark_offsets(committed, timeout=PATIENCE)[0]
         consumer.seek(committed)

@@ -165,7 +165,8 @@ class CoopConsumer(Closeable):
         """Joins the group for these topics, instead of all earlier ones.
 
         Args:
-            topics: Names, and regular expressions: whatever begins with ``^``.
+            topics: Names, and regular expressions: whatever begins with ``^``. None: as
+                `unsubscribe`.
             on_assign: Called as ``f(consumer, partitions)`` inside `poll`, `consume` and
                 `close`, with what was added. See `RebalanceListener`.
             on_revoke: The same, with what is about to go.
@@ -187,15 +188,17 @@ class CoopConsumer(Closeable):
                 LOCAL_INVALID_ARG,
                 "partitions are assigned by hand: call unassign() before subscribe()",
             )
+        callbacks = self._bound(listener or CallbackListener(*given))
+        if not topics:
+            self._draining.stop()
+            self.unsubscribe()  # with the callbacks of before: of what they were given
+            return
         before = self._handover.callbacks, self._topics
-        self._handover.callbacks = self._bound(listener or CallbackListener(*given))
+        self._handover.callbacks = callbacks
         self._topics = tuple(topics)
         self._draining.stop()
         try:
-            if self._topics:
-                self._backend.subscribe(names, patterns)
-            else:
-                self._backend.unsubscribe()
+            self._backend.subscribe(names, patterns)
         except KafkaException:
             self._handover.callbacks, self._topics = before
             raise
@@ -245,7 +248,8 @@ class CoopConsumer(Closeable):
         """
         polling = self._polling
         now = clock.now()
-        if now < polling.calm_until and not self._mailbox.items and polling.may_deliver(now):
+        calm = now < polling.calm_until and not self._mailbox.items and not self._lock.held
+        if calm and polling.may_deliver(now):
             message = None
             try:
                 with self._lock.raw:
@@ -355,7 +359,8 @@ class CoopConsumer(Closeable):
         """The group's committed offsets; ``OFFSET_INVALID`` where there is none.
 
         Raises:
-            KafkaException: ``_TIMED_OUT``, or what the broker says of the group.
+            KafkaException: ``_TIMED_OUT``, or what the broker says of the group. What it says of
+                a partition, its topic say, is that one's ``error``.
         """
         self._require_usable()
         return self._commits.committed(partitions, _seconds(timeout))
@@ -371,7 +376,8 @@ class CoopConsumer(Closeable):
         """Goes on from ``partition.offset``.
 
         Raises:
-            KafkaException: ``_STATE``: the partition is not owned.
+            KafkaException: ``_STATE``: the partition is not owned. ``_INVALID_ARG``: that is no
+                offset; confluent's takes ``OFFSET_INVALID`` for ``auto.offset.reset``.
         """
         self._require_usable()
         self._measuring.restart(self._positions.seek(partition))

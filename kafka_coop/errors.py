@@ -8,6 +8,7 @@
     │   ├── ConnectionFailedError      refused, cut, unreachable, a broken frame
     │   ├── RequestTimedOutError       no answer in time; the connection is closed with it
     │   ├── AuthenticationFailedError  TLS or SASL said no: retrying alone won't help
+    │   ├── GroupRefusedError          the coordinator says no of the group as a whole
     │   └── VersionNotSupportedError   the broker is too old (or too new) for us
     └── AssignorFailedError    a user's assignor raised, or returned nonsense
 
@@ -73,6 +74,18 @@ class RequestTimedOutError(RequestFailedError):
 
 class AuthenticationFailedError(RequestFailedError):
     """TLS or SASL refused us, or we refused the broker."""
+
+
+class GroupRefusedError(RequestFailedError):
+    """The coordinator tells nothing of the group: a right is missing, say.
+
+    Attributes:
+        code: Kafka's error code.
+    """
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class VersionNotSupportedError(RequestFailedError):

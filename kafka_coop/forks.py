@@ -12,7 +12,8 @@ from typing import Any
 
 _consumers: weakref.WeakSet[Any] = weakref.WeakSet()
 _kept_in_child: list[Any] = []
-"""Never collected there: librdkafka's handle has no threads left to end, and freeing it crashes."""
+"""Not collected there while it runs: librdkafka's handle has no threads left to end, and freeing it
+crashes. So a child that ends by `sys.exit` may, as with confluent's: `os._exit` frees nothing."""
 
 _TEXT = (
     "this consumer was made before a fork and belongs to the parent process: "

@@ -9,7 +9,7 @@ waits are written once. `kafka_coop.backend.errand_runner` runs errands over soc
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from kafka_coop.backend.mailbox import StartsFound, newly_found
 from kafka_coop.config import OffsetReset
-from kafka_coop.errors import RequestFailedError, RequestTimedOutError
+from kafka_coop.errors import GroupRefusedError, RequestFailedError, RequestTimedOutError
 from kafka_coop.membership.backoff import backoff
 from kafka_coop.membership.events import CommitRefused, CoordinatorLost, CoordinatorWanted, Event
 from kafka_coop.membership.settings import MemberSettings
@@ -241,22 +241,32 @@ class Errands:
         """The committed offsets, each with its error.
 
         Raises:
+            GroupRefusedError: The coordinator tells nothing of this group. Were that each
+                partition's error, who looks for no error would find nothing committed.
             RequestTimedOutError: No usable answer in time.
         """
         attempt = 0
+        group, said = self._at.settings.group_id, ""
         try:
             while True:
                 answer = yield from self._fetch_offsets(partitions)
-                if answer is not None and not _retriable(answer):
-                    return _with_group_error(partitions, answer)
+                if answer is not None and not (retriable := _retriable(answer)):
+                    if answer.error is not ErrorCode.none:
+                        raise GroupRefusedError(
+                            int(answer.error),
+                            f"no committed offsets of group {group!r}: {answer.error.name.upper()}",
+                        )
+                    missing = FetchedOffset(offset=-1)
+                    return {p: answer.offsets.get(p, missing) for p in partitions}
+                said = "" if answer is None else _last_said(retriable)
                 yield self._pause(attempt)
                 attempt += 1
         except OutOfTime:
             where = self._at.standing.coordinator
             known = f"coordinator {where.address}" if where else "no coordinator found"
+            why = said or "check that the brokers are up and reachable"
             raise RequestTimedOutError(
-                f"no committed offsets of group {self._at.settings.group_id!r} in time "
-                f"({known}): check that the brokers are up and reachable"
+                f"no committed offsets of group {group!r} in time ({known}): {why}"
             ) from None
 
     def _fetch_offsets(self, partitions: Partitions) -> Errand[OffsetsFetched | None]:
@@ -366,13 +376,14 @@ class Errands:
         return Rest(backoff(refusals, base=_REFUSED, cap=_REFUSED_OFTEN, seed=seed))
 
 
-def _retriable(answer: OffsetsFetched) -> bool:
+def _retriable(answer: OffsetsFetched) -> list[ErrorCode]:
+    """What may be another answer if it is asked for again."""
     errors = {answer.error, *(o.error for o in answer.offsets.values())}
-    return any(OFFSET_FETCH[e] in (Reaction.RETRY, Reaction.REDISCOVER) for e in errors)
+    return sorted(e for e in errors if OFFSET_FETCH[e] in (Reaction.RETRY, Reaction.REDISCOVER))
 
 
-def _with_group_error(
-    partitions: Partitions, answer: OffsetsFetched
-) -> dict[TopicPartition, FetchedOffset]:
-    nothing = FetchedOffset(offset=-1, error=answer.error)
-    return {p: answer.offsets.get(p, nothing) for p in partitions}
+def _last_said(errors: Iterable[ErrorCode]) -> str:
+    said = f"it says {', '.join(e.name.upper() for e in errors)}"
+    if ErrorCode.unstable_offset_commit in errors:
+        said += ", for a transaction has still to be committed or aborted"
+    return said

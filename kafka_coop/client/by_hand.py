@@ -16,6 +16,7 @@ from confluent_kafka import OFFSET_INVALID
 from kafka_coop.backend.interface import Backend
 from kafka_coop.client.commits import Commits
 from kafka_coop.client.ownership import Ownership
+from kafka_coop.fetching.native import require_start
 from kafka_coop.kafka_errors import coop_exception
 from kafka_coop.membership.failures import LOCAL_CONFLICT, LOCAL_INVALID_ARG
 from kafka_coop.partitions import offsets_of, plain
@@ -43,6 +44,7 @@ class ByHand:
         """Fetches exactly these."""
         ownership = self._ownership
         wanted = Partitions.of(plain(partitions))
+        chosen_starts(partitions)  # before anything is let go of: one may be no offset
         self._release(ownership.owned - wanted)
         self._release(ownership.owned & wanted)  # anew, from where they are told to start
         self.add(partitions)
@@ -52,10 +54,10 @@ class ByHand:
         wanted = Partitions.of(plain(partitions))
         if twice := wanted & self._ownership.owned:
             raise coop_exception(LOCAL_CONFLICT, f"already assigned: {list(twice)}")
+        chosen = chosen_starts(partitions)
         self._serial -= 1
         generation = Generation(self._serial)
         self._ownership.own(wanted, generation, by_hand=True)
-        chosen = chosen_starts(partitions)
         self._ownership.override_starts(chosen)
         if rest := wanted - Partitions.of(chosen):
             awaited = partial(self._ownership.awaited, generation)
@@ -82,5 +84,12 @@ class ByHand:
 
 
 def chosen_starts(partitions: Iterable[Any]) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Those for which the user said where to start."""
-    return offsets_of([p for p in partitions if p.offset not in _UNSET])
+    """Those for which the user said where to start.
+
+    Raises:
+        KafkaException: ``_INVALID_ARG``: that is no offset.
+    """
+    chosen = offsets_of([p for p in partitions if p.offset not in _UNSET])
+    for partition, start in chosen.items():
+        require_start(partition, start.offset)
+    return chosen

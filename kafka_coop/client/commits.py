@@ -60,6 +60,7 @@ _NOTHING_NEW = "nothing to commit: no new offset since the last one"
 class _Asked:
     """An asynchronous commit that has still to be reported."""
 
+    serial: int
     offsets: _Offsets
     future: _Pending
     refusal: KafkaError | None = None
@@ -105,10 +106,12 @@ class Commits:
         wanted = self._wanted(message, offsets)
         if not wanted:
             raise coop_exception(LOCAL_NO_OFFSET, _NOTHING_NEW)
-        self._ownership.begin_as_committed(wanted)
+        serial = self._ownership.ledger.next_commit()
         timeout = self._config.connection.request_timeout
-        results = self._result(self._backend.commit(wanted, timeout), timeout)
-        self._note(wanted, results)
+        future = self._backend.commit(wanted, timeout)
+        self._ownership.begin_as_committed(wanted, future)
+        results = self._result(future, timeout)
+        self._note(serial, wanted, results)
         worst = first_error(results)
         if worst is not ErrorCode.none:
             error = commit_error(worst, failed(results))
@@ -123,8 +126,7 @@ class Commits:
         """
         wanted = self._wanted(message, offsets)
         if wanted:
-            self._ownership.begin_as_committed(wanted)
-            self._begin(wanted)
+            self._ownership.begin_as_committed(wanted, self._begin(wanted))
         else:
             owned = self._ownership.owned
             self._begin_nothing(owned if offsets is None else Partitions.of(plain(offsets)))
@@ -231,7 +233,7 @@ class Commits:
             late = dict.fromkeys(asked.offsets, ErrorCode.request_timed_out)
             try:
                 results = asked.future.result() if done else late
-                self._report(asked.offsets, results, asked.refusal)
+                self._report(asked.serial, asked.offsets, results, asked.refusal)
             except BaseException as error:  # noqa: BLE001  # Ctrl-C in a callback included
                 first = first or error
         if first is not None:
@@ -273,10 +275,11 @@ class Commits:
         if not offsets:
             return
         within = self._patience()
+        serial = self._ownership.ledger.next_commit()
         future = self._backend.commit(offsets, within)
         self._backend.let_commits_in()
         self._ownership.silence(partitions)
-        self._report(offsets, future.result(within.total_seconds() + 1))
+        self._report(serial, offsets, future.result(within.total_seconds() + 1))
 
     # --- how -----------------------------------------------------------------------------------
 
@@ -286,11 +289,12 @@ class Commits:
         with ownership.lock:
             if self._config.auto_offset_store:
                 return ownership.ledger.news(ownership.positions(partitions))
-            return ownership.ledger.news(ownership.ledger.stored(partitions))
+            return ownership.ledger.news_stored(partitions)
 
     def _begin(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> _Pending:
+        serial = self._ownership.ledger.next_commit()
         future = self._backend.commit(offsets, _ASYNC_TIMEOUT)
-        self._pending.append(_Asked(offsets, future))
+        self._pending.append(_Asked(serial, offsets, future))
         return future
 
     def _begin_nothing(self, partitions: Partitions) -> None:
@@ -299,7 +303,8 @@ class Commits:
         done.set_result({})
         refusal = kafka_error(LOCAL_NO_OFFSET, _NOTHING_NEW)
         offsets = dict.fromkeys(partitions, OffsetAndMetadata(offset=OFFSET_INVALID))
-        self._pending.append(_Asked(offsets, done, refusal))
+        serial = self._ownership.ledger.next_commit()
+        self._pending.append(_Asked(serial, offsets, done, refusal))
 
     def _under_way(self) -> tuple[_Asked, ...]:
         """A copy: other threads' commits join the line at any moment, signal handlers' too."""
@@ -312,18 +317,23 @@ class Commits:
         left = max(0.0, self._patience_ends - time.monotonic())
         return timedelta(seconds=min(left, _BEFORE_RELEASE))
 
-    def _note(self, offsets: _Offsets, results: _Errors) -> None:
+    def _note(self, serial: int, offsets: _Offsets, results: _Errors) -> None:
         """Tells the ledger what the coordinator has taken."""
         done = {p: o for p, o in offsets.items() if results.get(p) is ErrorCode.none}
         ownership = self._ownership
         with ownership.lock:
-            ownership.ledger.committed({p: o for p, o in done.items() if p in ownership.owned})
+            ours = {p: o for p, o in done.items() if p in ownership.owned}
+            ownership.ledger.committed(ours, serial)
 
     def _report(
-        self, offsets: _Offsets, results: _Errors, refusal: KafkaError | None = None
+        self,
+        serial: int,
+        offsets: _Offsets,
+        results: _Errors,
+        refusal: KafkaError | None = None,
     ) -> None:
         """Tells the ledger, and the user's ``on_commit``; without one, failures are logged."""
-        self._note(offsets, results)
+        self._note(serial, offsets, results)
         worst = first_error(results)
         if self._on_commit is not None:
             error = refusal if worst is ErrorCode.none else commit_error(worst)
@@ -340,8 +350,9 @@ def failed(results: _Errors) -> list[TopicPartition]:
 def commit_error(error: ErrorCode, of: Sequence[TopicPartition] = ()) -> KafkaError:
     """The KafkaError of a commit that ended with ``error``; its text names partitions, if told."""
     remedy = {
-        ErrorCode.illegal_generation: "the partitions are not this consumer's any more",
-        ErrorCode.unknown_member_id: "the group does not know this consumer any more",
+        ErrorCode.illegal_generation: "the partitions are not this consumer's, or not any more",
+        ErrorCode.unknown_member_id: "the group has members, and this consumer is none, or not any "
+        "more: who assigns by hand beside them needs a group.id of its own",
         ErrorCode.request_timed_out: "no coordinator answered in time",
     }.get(error)
     named = [f"{p.topic}[{p.partition}]" for p in of[:_NAMED]] + ["…"] * (len(of) > _NAMED)

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaException, Message
+from confluent_kafka import Message
 
 from kafka_coop.backend import clock
 from kafka_coop.backend.mailbox import StartsFound
 from kafka_coop.fetching.interface import Fetching
 from kafka_coop.fetching.messages import error_message
-from kafka_coop.fetching.native import partition_of, position_at
+from kafka_coop.fetching.native import partition_of, position_at, require_start
 from kafka_coop.kafka_errors import coop_exception
 from kafka_coop.membership.failures import LOCAL_AUTO_OFFSET_RESET, LOCAL_STATE
 from kafka_coop.metrics.member import MemberMetrics
@@ -39,7 +40,8 @@ class Ownership:
         owned: The partitions that the user was given and has not been told to have lost.
         errors: Partition-level errors, to be delivered as messages before any record.
         ledger: Their stored and committed offsets; with ``lock`` held.
-        lock: Guards all of this, and the fetcher. Not held while a callback of the user runs.
+        lock: Guards all of this, and the fetcher. Not held while a callback of the user runs, but
+            for librdkafka's own (``stats_cb``, ``error_cb``, ``throttle_cb``).
         starts_may_change: on_assign runs, and may still say where to start.
         by_hand_alone: All that is owned, and something is, was taken by hand.
         gathered: What the poll under way has taken from the fetcher and not yet returned: not
@@ -59,6 +61,7 @@ class Ownership:
         self._awaiting: dict[TopicPartition, Generation] = {}
         self._found: dict[TopicPartition, _Start | _Refusal] = {}
         self._refused: dict[TopicPartition, Generation] = {}
+        self._committing: dict[TopicPartition, _Committing] = {}
         self._by_hand = NO_PARTITIONS
         self._pausing = NO_PARTITIONS
         self._beginning = NO_PARTITIONS
@@ -91,6 +94,7 @@ class Ownership:
                 self._awaiting.pop(partition, None)
                 self._found.pop(partition, None)
                 self._refused.pop(partition, None)
+                self._committing.pop(partition, None)
             kept = [m for m in self.errors if partition_of(m) not in partitions]
             self.errors = deque(kept)
             self._drop_gathered(partitions)
@@ -155,7 +159,7 @@ class Ownership:
     @property
     def settled(self) -> bool:
         """Whether every owned partition is being fetched, or the user was told why not."""
-        return self._awaiting.items() <= self._refused.items()
+        return self._awaiting.items() <= self._refused.items() and not self._committing
 
     def awaited(self, generation: Generation, some: Partitions) -> Partitions:
         """Those of which a start that is good for this generation is still to come.
@@ -169,7 +173,9 @@ class Ownership:
         """Goes on from there, or starts there, where fetching has not begun."""
         with self.lock:
             self.require([of])
+            require_start(of, to.offset)
             self._note_begun()
+            self.ledger.sought(of)
             if of in self._awaiting:
                 self.override_starts({of: to})
             else:
@@ -177,37 +183,46 @@ class Ownership:
             self._drop_gathered(Partitions.of([of]))
 
     def override_starts(self, starts: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """The user knows better where to start (on_assign, or a seek before the first record)."""
+        """The user knows better where to start (on_assign, or a seek before the first record).
+
+        They are known to be offsets (`require_start`): one that the fetcher refuses would have
+        taken the place of the start that was looked up, and nobody would look again.
+        """
         with self.lock:
             self._note_begun()
             for partition, start in starts.items():
                 if (generation := self._awaiting.get(partition)) is not None:
+                    self._committing.pop(partition, None)
                     self._found[partition] = _Start(generation, start, chosen=True)
             self.begin_fetching()
 
-    def begin_as_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """The user commits these: what has not begun for want of their word begins there.
-
-        What the group had committed may have been looked up before on_assign was called. That may
-        wait for a thread that commits, and be called with the lock held: so it is not taken then.
-        """
-        if self.starts_may_change:
-            self._begin_as_committed(offsets, self._awaiting)
-        elif self._refused:
-            with self.lock:
-                self._begin_as_committed(offsets, self._refused)
-                self.begin_fetching()
-
-    def _begin_as_committed(
+    def begin_as_committed(
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        wanting: Mapping[TopicPartition, Generation],
+        results: Future[dict[TopicPartition, ErrorCode]],
     ) -> None:
+        """The user commits these: what has not begun for want of their word begins there.
+
+        If the coordinator takes them: until it answers, nothing of these begins. What the group
+        had committed may have been looked up before on_assign was called. That may
+        wait for a thread that commits, and be called with the lock held: so it is not taken then.
+        """
+        wanting = self._awaiting if self.starts_may_change else self._refused
         for partition, at in offsets.items():
             found = self._found.get(partition)
             chosen = isinstance(found, _Start) and found.chosen
             if (generation := wanting.get(partition)) is not None and not chosen:
-                self._found[partition] = _Start(generation, at)
+                self._committing[partition] = _Committing(_Start(generation, at), results)
+
+    def _take_commits(self) -> None:
+        """Of those that were answered."""
+        for partition, commit in list(self._committing.items()):
+            if self._awaiting.get(partition) != commit.start.generation:
+                del self._committing[partition]
+            elif commit.results.done():
+                del self._committing[partition]
+                if commit.is_taken(partition):
+                    self._found[partition] = commit.start
 
     def take_starts(self, answer: StartsFound) -> None:
         """What the membership has found out.
@@ -238,10 +253,12 @@ class Ownership:
             return
         with self.lock:
             self._note_begun()
+            self._take_commits()
             due = {
                 partition: found
                 for partition, found in self._found.items()
                 if self._awaiting.get(partition) == found.generation
+                and partition not in self._committing
             }
             self._report({p: f for p, f in due.items() if isinstance(f, _Refusal)})
             ready = {p: f for p, f in due.items() if isinstance(f, _Start)}
@@ -253,24 +270,8 @@ class Ownership:
         # partition to move on before its first record, auto.offset.reset would be asked again.
         self.ledger.started({p: s.at for p, s in ready.items() if s.committed})
         self._beginning = Partitions.of(ready)
-        try:
-            self._fetcher.add({p: s.at for p, s in ready.items()})
-        except KafkaException:
-            self._fetch_one_by_one(ready)
-            raise
+        self._fetcher.add({p: s.at for p, s in ready.items()})
         self._note_begun()
-
-    def _fetch_one_by_one(self, ready: Mapping[TopicPartition, _Start]) -> None:
-        """One has no offset to start from (a `seek` to none), and so nothing was added.
-
-        That one is forgotten, so that it is raised once, not by every poll to come. The others
-        begin: nobody would look for their starts again.
-        """
-        for partition in Partitions.of(ready) - self._fetcher.assignment():
-            try:
-                self._fetcher.add({partition: ready[partition].at})
-            except KafkaException:
-                del self._found[partition]
 
     def _note_begun(self) -> None:
         """What the fetcher has of those that it was to begin does not wait any more.
@@ -285,7 +286,7 @@ class Ownership:
             self._fetcher.pause(pausing)
         self._pausing -= begun
         for partition in begun:
-            for waits in (self._awaiting, self._found, self._refused):
+            for waits in (self._awaiting, self._found, self._refused, self._committing):
                 waits.pop(partition, None)
         self._beginning = NO_PARTITIONS
 
@@ -336,6 +337,20 @@ class _Start:
     committed: bool = False
     chosen: bool = False
     """By the user, for this consumer."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Committing:
+    """A commit that is to say where to start, once the coordinator has taken it."""
+
+    start: _Start
+    results: Future[dict[TopicPartition, ErrorCode]]
+
+    def is_taken(self, partition: TopicPartition) -> bool:
+        """Of one that is answered, or has failed."""
+        if self.results.cancelled() or self.results.exception() is not None:
+            return False
+        return self.results.result().get(partition) is ErrorCode.none
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,7 +137,7 @@ class Fetcher(Queries):
         """
         self._catch_up()  # librdkafka could go on with one of these where a removal was interrupted
         for of, start in starts.items():
-            require_start(start.offset)
+            require_start(of, start.offset)
             if of in self._starts:
                 raise local_error(LOCAL_CONFLICT, f"{of} is fetched already")
         topics = {of.topic: None for of in starts}
@@ -400,7 +400,7 @@ class Fetcher(Queries):
                 ``_INVALID_ARG``: not an offset to start from.
         """
         self._catch_up()
-        require_start(offset)
+        require_start(of, offset)
         to = OffsetAndMetadata(offset=offset, leader_epoch=leader_epoch)
         if of not in self._starts or of in self._running():
             self._seek(of, to)

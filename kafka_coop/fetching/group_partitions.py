@@ -93,8 +93,8 @@ class GroupPartitions:
                 has no offset to start from. Nothing is changed.
         """
         before, added = self.fetched, Partitions.of(starts)
-        for at in starts.values():
-            require_start(at.offset)
+        for of, at in starts.items():
+            require_start(of, at.offset)
         if twice := added & before:
             raise local_error(LOCAL_CONFLICT, f"fetched already: {list(twice)}")
         kept = {of: at for of, at in self.starts.items() if of in before}
@@ -136,7 +136,7 @@ class GroupPartitions:
             KafkaException: ``_STATE``: it is not fetched. ``_INVALID_ARG``: `to` is no offset to
                 start from.
         """
-        require_start(to.offset)
+        require_start(of, to.offset)
         if of not in self.fetched:
             raise local_error(LOCAL_STATE, f"{of} is not fetched")
         before = self.starts, self._due

@@ -47,13 +47,15 @@ def error_code(error: Any) -> ErrorCode:
         return ErrorCode.unknown_server_error
 
 
-def require_start(offset: int) -> None:
+def require_start(of: TopicPartition, offset: int) -> None:
     """Raises KafkaException ``_INVALID_ARG`` unless fetching can begin there."""
     if offset < 0 and offset not in (OFFSET_BEGINNING, OFFSET_END) and offset > _TAIL:
+        none = " (OFFSET_INVALID: nothing is committed, or known)"
         raise local_error(
             LOCAL_INVALID_ARG,
-            f"{offset} is no offset to start from: give an absolute one, OFFSET_BEGINNING or "
-            "OFFSET_END",
+            f"{of.topic}[{of.partition}]: {offset} is no offset to start from"
+            f"{none if offset == OFFSET_INVALID else ''}: give an absolute one,"
+            " OFFSET_BEGINNING or OFFSET_END",
         )
 
 

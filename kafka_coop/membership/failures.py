@@ -6,6 +6,7 @@ from kafka_coop.errors import (
     AssignorFailedError,
     AuthenticationFailedError,
     Failure,
+    GroupRefusedError,
     MalformedDataError,
     RequestFailedError,
     RequestTimedOutError,
@@ -72,6 +73,8 @@ def failure_of_exception(error: Exception) -> Failure:
             code = LOCAL_AUTHENTICATION
         case RequestTimedOutError():
             code = LOCAL_TIMED_OUT
+        case GroupRefusedError():
+            code = error.code
         case VersionNotSupportedError():
             code = LOCAL_UNSUPPORTED_FEATURE
         case MalformedDataError():

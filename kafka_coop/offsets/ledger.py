@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 from kafka_coop.protocol.messages import OffsetAndMetadata
@@ -13,12 +14,23 @@ class Ledger:
 
     With ``enable.auto.offset.store`` the position counts as stored, and the caller passes
     positions in; without, only what `store` was given does. Not thread-safe: the caller holds
-    the fetcher's lock.
+    the fetcher's lock, but for `next_commit`.
     """
 
     def __init__(self) -> None:
         self._stored: dict[TopicPartition, OffsetAndMetadata] = {}
         self._committed: dict[TopicPartition, int] = {}
+        self._serials = itertools.count()
+        self._told: dict[TopicPartition, int] = {}
+        self._sought: dict[TopicPartition, int] = {}
+
+    def next_commit(self) -> int:
+        """The serial number of a commit that is about to be asked for. Any thread.
+
+        How it ended may be told later than how a later one did: of two threads' commits, or of one
+        that is reported inside a poll.
+        """
+        return next(self._serials)
 
     def store(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Remembers offsets for the next commit without arguments.
@@ -32,17 +44,22 @@ class Ledger:
             else:
                 self._stored.pop(partition, None)
 
-    def stored(self, partitions: Partitions) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What was stored for these partitions."""
-        return {p: self._stored[p] for p in partitions if p in self._stored}
-
     def started(self, starts: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Fetching begins here: committing the same again would say nothing new."""
-        self._committed.update({p: o.offset for p, o in starts.items()})
+        self.committed(starts, self.next_commit())
 
-    def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """The coordinator has taken these."""
-        self._committed.update({p: o.offset for p, o in offsets.items()})
+    def sought(self, partition: TopicPartition) -> None:
+        """The user has moved the position: what they store from now on may be less than before."""
+        self._sought[partition] = self.next_commit()
+
+    def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], serial: int) -> None:
+        """The coordinator has taken these, with the commit of this `next_commit`."""
+        for partition, at in offsets.items():
+            if serial >= self._told.get(partition, serial):
+                self._told[partition] = serial
+                self._committed[partition] = at.offset
+                if self._sought.get(partition, serial) < serial:
+                    del self._sought[partition]
 
     def news(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
@@ -50,8 +67,21 @@ class Ledger:
         """Those that differ from what is committed."""
         return {p: o for p, o in offsets.items() if self._committed.get(p) != o.offset}
 
+    def news_stored(self, partitions: Partitions) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Of what was stored for these partitions, what is to be committed.
+
+        Not less than what is, as librdkafka has it: of several workers a slow one stores late, and
+        would undo what the others did. Who sought back means to.
+        """
+        stored = {p: self._stored[p] for p in partitions if p in self._stored}
+        return {
+            p: o
+            for p, o in self.news(stored).items()
+            if p in self._sought or o.offset > self._committed.get(p, -1)
+        }
+
     def forget(self, partitions: Partitions) -> None:
         """They are not ours any more."""
         for partition in partitions:
-            self._stored.pop(partition, None)
-            self._committed.pop(partition, None)
+            for known in (self._stored, self._committed, self._told, self._sought):
+                known.pop(partition, None)

@@ -335,7 +335,7 @@ class User:
         taken = {
             p: o for p, o in offsets.items() if results.get(p) is ErrorCode.none and p in self.owned
         }
-        self._ledger.committed(taken)
+        self._ledger.committed(taken, self._ledger.next_commit())
         if resume is not None:
             self._resume(resume)
         elif self.closing:

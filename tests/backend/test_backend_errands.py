@@ -15,6 +15,7 @@ from kafka_coop.backend.errands import (
     Changed,
     Errand,
     Errands,
+    OutOfTime,
     Rest,
     Surroundings,
     Wanted,
@@ -22,8 +23,9 @@ from kafka_coop.backend.errands import (
 )
 from kafka_coop.backend.mailbox import StartsFound
 from kafka_coop.config import OffsetReset
-from kafka_coop.errors import ConnectionFailedError
+from kafka_coop.errors import ConnectionFailedError, GroupRefusedError, RequestTimedOutError
 from kafka_coop.membership.events import CoordinatorLost, Event
+from kafka_coop.membership.failures import failure_of_exception
 from kafka_coop.membership.settings import MemberSettings
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import (
@@ -298,3 +300,22 @@ def test_a_request_that_hangs_holds_up_those_behind_it_no_longer_than_half_a_ses
         session_timeout=timedelta(seconds=session),
     )
     assert patience(settings).total_seconds() == waits
+
+
+def test_what_the_coordinator_says_of_the_group_is_raised_and_is_no_partitions_own() -> None:
+    """Who looks for no error would find that nothing is committed, and read all anew."""
+    errand = errands(ONE).committed(Partitions.of([THERE]))
+    next(errand)
+    answer = OffsetsFetched(error=ErrorCode.group_authorization_failed, offsets={})
+    with pytest.raises(GroupRefusedError, match="'g': GROUP_AUTHORIZATION_FAILED") as refused:
+        errand.send([answer])
+    assert failure_of_exception(refused.value).code == ErrorCode.group_authorization_failed
+
+
+def test_why_committed_offsets_could_not_be_had_in_time_is_what_the_coordinator_said_last() -> None:
+    errand = errands(ONE).committed(Partitions.of([THERE]))
+    next(errand)
+    unstable = FetchedOffset(offset=-1, error=ErrorCode.unstable_offset_commit)
+    errand.send([OffsetsFetched(error=ErrorCode.none, offsets={THERE: unstable})])
+    with pytest.raises(RequestTimedOutError, match="says UNSTABLE_OFFSET_COMMIT, for a transact"):
+        errand.throw(OutOfTime())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -18,7 +19,7 @@ from kafka_coop.protocol.messages import OffsetAndMetadata
 from kafka_coop.turns import TurnLock
 from kafka_coop.types import NO_PARTITIONS, Generation, Partitions, TopicPartition
 
-Y0 = TopicPartition("y", 0)
+Y0, Y1 = TopicPartition("y", 0), TopicPartition("y", 1)
 ONE = Partitions.of([Y0])
 AT_5, AT_7, AT_9 = (OffsetAndMetadata(offset=offset) for offset in (5, 7, 9))
 EARLIER, NOW = Generation(4), Generation(5)
@@ -51,6 +52,15 @@ def fetched() -> Fetched:
 def ownership(fetched: Fetched) -> Ownership:
     metrics = cast(MemberMetrics, SimpleNamespace(assignment=lambda *_: None))
     return Ownership(cast(Any, fetched), metrics, TurnLock())
+
+
+def taken(
+    *partitions: TopicPartition, error: ErrorCode = ErrorCode.none
+) -> Future[dict[TopicPartition, ErrorCode]]:
+    """The coordinator's answer to a commit, which is there."""
+    answer: Future[dict[TopicPartition, ErrorCode]] = Future()
+    answer.set_result(dict.fromkeys(partitions, error))
+    return answer
 
 
 def refused(how: str, generation: Generation) -> StartsFound:
@@ -146,7 +156,9 @@ class TestRefusedStarts:
         """As the text of the error says."""
         gain(ownership, {})
         ownership.take_starts(refused("without", NOW))
-        ownership.begin_as_committed({Y0: AT_5})
+        ownership.begin_as_committed({Y0: AT_5}, taken(Y0))
+        assert not ownership.settled, "the next poll is to begin"
+        ownership.begin_fetching()
         assert fetched.starts == {Y0: AT_5}
         assert ownership.settled
 
@@ -174,19 +186,61 @@ class TestCommitsInOnAssign:
         ownership.begin_fetching()
 
     def test_say_where_to_start(self, assigned: Ownership, fetched: Fetched) -> None:
-        assigned.begin_as_committed({Y0: AT_7, TopicPartition("y", 1): AT_7})
+        assigned.begin_as_committed({Y0: AT_7, Y1: AT_7}, taken(Y0, Y1))
         assert not fetched.starts, "on_assign may change it yet"
         self.returned(assigned)
         assert fetched.starts == {Y0: AT_7}
+
+    def test_say_nothing_where_the_coordinator_refuses(
+        self, assigned: Ownership, fetched: Fetched
+    ) -> None:
+        """What lies before would be read by nobody: the next commit is of what comes behind it."""
+        refusal = taken(Y0, error=ErrorCode.offset_metadata_too_large)
+        assigned.begin_as_committed({Y0: AT_7}, refusal)
+        self.returned(assigned)
+        assert fetched.starts == {Y0: AT_5}
+
+    @pytest.mark.parametrize("failed", [True, False])
+    def test_are_waited_for(self, assigned: Ownership, fetched: Fetched, failed: bool) -> None:
+        answer: Future[dict[TopicPartition, ErrorCode]] = Future()
+        assigned.begin_as_committed({Y0: AT_7}, answer)
+        self.returned(assigned)
+        assert not fetched.starts
+        assert not assigned.settled
+        if failed:
+            answer.set_exception(TimeoutError())
+        else:
+            answer.set_result({Y0: ErrorCode.none})
+        assigned.begin_fetching()
+        assert fetched.starts == {Y0: AT_5 if failed else AT_7}
+        assert assigned.settled
+
+    def test_that_are_under_way_keep_nobody_waiting_who_says_it_in_other_words(
+        self, assigned: Ownership, fetched: Fetched
+    ) -> None:
+        assigned.begin_as_committed({Y0: AT_7}, Future())
+        assigned.override_starts({Y0: AT_9})
+        self.returned(assigned)
+        assert fetched.starts == {Y0: AT_9}
+
+    def test_of_what_has_gone_meanwhile_are_forgotten(
+        self, assigned: Ownership, fetched: Fetched
+    ) -> None:
+        assigned.begin_as_committed({Y0: AT_7}, Future())
+        self.returned(assigned)
+        assigned.release(ONE)
+        assigned.own(ONE, Generation(6))
+        assigned.take_starts(StartsFound(generation=Generation(6), committed={Y0: AT_9}))
+        assert fetched.starts == {Y0: AT_9}
 
     @pytest.mark.parametrize("first", [True, False])
     def test_go_behind_what_the_user_says_in_other_words(
         self, assigned: Ownership, fetched: Fetched, first: bool
     ) -> None:
         if first:
-            assigned.begin_as_committed({Y0: AT_7})
+            assigned.begin_as_committed({Y0: AT_7}, taken(Y0))
         assigned.override_starts({Y0: AT_9})
-        assigned.begin_as_committed({Y0: AT_7})
+        assigned.begin_as_committed({Y0: AT_7}, taken(Y0))
         self.returned(assigned)
         assert fetched.starts == {Y0: AT_9}
 
@@ -195,5 +249,5 @@ class TestCommitsInOnAssign:
         self.returned(assigned)
         assigned.release(ONE)
         assigned.own(ONE, Generation(6))
-        assigned.begin_as_committed({Y0: AT_7})
+        assigned.begin_as_committed({Y0: AT_7}, taken(Y0))
         assert not fetched.starts

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from prometheus_client import CollectorRegistry
 
 from kafka_coop import CoopConsumer
 from kafka_coop.fetching.fetcher import Fetcher
+from kafka_coop.testing import EmbeddedKafka
 from kafka_coop.types import Generation, GroupMetadata, MemberId, Partitions
 
 CONFIG: dict[str, Any] = {"bootstrap.servers": "127.0.0.1:9", "group.id": "g", "log_level": 0}
@@ -85,3 +86,34 @@ def test_a_round_that_has_lost_its_coordinator_is_still_under_way(member: CoopCo
     assert not member.health().stable
     member._mailbox.wants_to_join = False
     assert member.health().stable
+
+
+@pytest.mark.parametrize("how", ["assign", "incremental_assign"])
+def test_what_is_no_offset_is_refused_before_anything_is_assigned(how: str) -> None:
+    """Half done, it would leave partitions that are owned and never read."""
+    with CoopConsumer(CONFIG, registry=CollectorRegistry()) as consumer:
+        consumer.assign([TopicPartition("t", 2, 7)])
+        wrong = [TopicPartition("t", 0, -5), TopicPartition("t", 1)]
+        with pytest.raises(KafkaException, match=r"t\[0\]: -5 is no offset"):
+            getattr(consumer, how)(wrong)
+        assert [p.partition for p in consumer.assignment()] == [2]
+
+
+def test_subscribing_to_nothing_tells_whoever_was_told_before(embedded: EmbeddedKafka) -> None:
+    """As `unsubscribe`: what on_assign was called for ends with its on_revoke."""
+    embedded.create_topic("t")
+    told: list[str] = []
+    config = {**CONFIG, "bootstrap.servers": embedded.bootstrap_servers}
+    with CoopConsumer(config, registry=CollectorRegistry()) as consumer:
+        consumer.subscribe(
+            ["t"],
+            on_assign=lambda _c, _p: told.append("assign"),
+            on_revoke=lambda _c, _p: told.append("revoke"),
+        )
+        while not told:
+            consumer.poll(0.1)
+        consumer.subscribe([])
+        assert consumer.subscription() == []
+        while len(told) < 2:
+            consumer.poll(0.1)
+        assert told == ["assign", "revoke"]

@@ -197,9 +197,18 @@ def at(offset: int) -> OffsetAndMetadata:
 def test_only_what_differs_from_the_last_commit_is_news() -> None:
     ledger = Ledger()
     assert ledger.news({A: at(0)}) == {A: at(0)}
-    ledger.committed({A: at(3)})
+    ledger.committed({A: at(3)}, ledger.next_commit())
     assert ledger.news({A: at(3), B: at(3)}) == {B: at(3)}
     assert ledger.news({A: at(2)}) == {A: at(2)}  # a seek backwards is meant
+
+
+def test_a_commit_that_is_told_late_does_not_undo_what_a_later_one_has_told() -> None:
+    """Asynchronous, it is reported inside poll; another thread's, that waits for it, at once."""
+    ledger = Ledger()
+    first, second = ledger.next_commit(), ledger.next_commit()
+    ledger.committed({A: at(20)}, second)
+    ledger.committed({A: at(10), B: at(10)}, first)
+    assert ledger.news({A: at(10), B: at(10)}) == {A: at(10)}
 
 
 def test_a_committed_start_is_no_news_and_a_reset_one_is() -> None:
@@ -208,15 +217,33 @@ def test_a_committed_start_is_no_news_and_a_reset_one_is() -> None:
     assert ledger.news({A: at(7), B: at(7)}) == {B: at(7)}
 
 
-def test_stored_offsets_last_until_the_partition_goes() -> None:
-    ledger = Ledger()
-    ledger.store({A: at(1), B: at(2)})
-    ledger.store({A: at(4)})
-    both = Partitions.of([A, B])
-    assert ledger.stored(both) == {A: at(4), B: at(2)}
-    assert ledger.stored(NO_PARTITIONS) == {}
-    ledger.committed({A: at(4), B: at(2)})
-    ledger.forget(Partitions.of([A]))
-    assert ledger.stored(both) == {B: at(2)}
-    # Regained: whatever it stands at then has to be committed anew.
-    assert ledger.news({A: at(4), B: at(2)}) == {A: at(4)}
+class TestStoredOffsets:
+    def test_last_until_the_partition_goes(self) -> None:
+        ledger = Ledger()
+        ledger.store({A: at(1), B: at(2)})
+        ledger.store({A: at(4)})
+        both = Partitions.of([A, B])
+        assert ledger.news_stored(both) == {A: at(4), B: at(2)}
+        assert ledger.news_stored(NO_PARTITIONS) == {}
+        ledger.forget(Partitions.of([A]))
+        assert ledger.news_stored(both) == {B: at(2)}
+        # Regained: whatever it stands at then has to be committed anew.
+        ledger.committed({B: at(2)}, ledger.next_commit())
+        assert ledger.news({A: at(4), B: at(2)}) == {A: at(4)}
+
+    def test_of_a_slow_worker_undo_nothing(self) -> None:
+        ledger = Ledger()
+        ledger.committed({A: at(16)}, ledger.next_commit())
+        ledger.store({A: at(4)})
+        assert ledger.news_stored(Partitions.of([A])) == {}
+
+    def test_of_who_has_sought_back_are_meant_until_they_are_committed(self) -> None:
+        ledger, this = Ledger(), Partitions.of([A])
+        under_way = ledger.next_commit()
+        ledger.sought(A)
+        ledger.committed({A: at(16)}, under_way)
+        ledger.store({A: at(4)})
+        assert ledger.news_stored(this) == {A: at(4)}
+        ledger.committed({A: at(4)}, ledger.next_commit())
+        ledger.store({A: at(3)})
+        assert ledger.news_stored(this) == {}
