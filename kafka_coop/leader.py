@@ -20,7 +20,7 @@ from itertools import islice
 import numpy as np
 
 from kafka_coop.assignors import is_built_in, resolve
-from kafka_coop.assignors.checking import checked
+from kafka_coop.assignors.checking import EAGER_EVERYWHERE, checked
 from kafka_coop.assignors.columns import Counts, Flags
 from kafka_coop.assignors.figures import NO_FIGURES, PlanFigures, figures
 from kafka_coop.assignors.plan import Plan, partitions_at
@@ -162,9 +162,11 @@ def lead(
     decoded = _decode(members, instance_ids or {}, joined=strategy.name in _JOINING)
     snapshot = _validate_claims(strategy, world, decoded.planned, recalled)
     plan, error = _balance(strategy, SnapshotGroup(snapshot, decoded.loads))
-    cooperative = RebalanceProtocol.COOPERATIVE in strategy.supported_protocols
+    # Of a user's strategy that this leader takes for eager, others may have a version that is not:
+    # they claim what they have still. Nobody has under one that is eager with every client.
+    eager = strategy.name in EAGER_EVERYWHERE
     recall = strategy.name == _SHARED and not recalled
-    granted = withhold(plan, decoded.peers, recall=recall) if cooperative else everything(plan)
+    granted = everything(plan) if eager else withhold(plan, decoded.peers, recall=recall)
     back = _by_owner(plan, granted.recalled)
     interval = None if decoded.peers.any() else suggested_heartbeat_interval(len(members))
     marks = AssignmentMarks(follow_up=granted.follow_up, heartbeat_interval=interval)

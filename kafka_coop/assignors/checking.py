@@ -18,6 +18,10 @@ from kafka_coop.types import (
     RebalanceProtocol,
 )
 
+EAGER_EVERYWHERE = ("range", "roundrobin", "sticky")
+"""Names under which members of other clients give everything up before they join, and a leader of
+theirs gives a partition to its new owner while the old one may have it still."""
+
 _MEMBERS = ("name", "supported_protocols", "subscription_user_data", "assign", "on_assignment")
 
 
@@ -43,7 +47,19 @@ def what_is_wrong(assignor: object) -> str | None:
         and all(isinstance(p, RebalanceProtocol) for p in protocols)
     ):
         return f"{kind}.supported_protocols is {protocols!r}; name RebalanceProtocols"
-    return None
+    return _what_a_name_promises(name, protocols, kind)
+
+
+def _what_a_name_promises(
+    name: str, protocols: Collection[RebalanceProtocol], kind: str
+) -> str | None:
+    if name not in EAGER_EVERYWHERE or RebalanceProtocol.COOPERATIVE not in protocols:
+        return None
+    return (
+        f"{kind}.name is {name!r}, an eager strategy's with every other client, and it supports "
+        "COOPERATIVE: a leader of theirs would give out what this member still has. Give it a name "
+        "of its own"
+    )
 
 
 def _is_sendable(name: str) -> bool:
@@ -108,14 +124,17 @@ def _checked_column(plan: Plan) -> Plan:
         data: object = plan.data_for(member)
         if not isinstance(data, bytes):
             raise TypeError(f"the user data of member {member!r} is {data!r}")
+    notes: object = plan.notes
+    if not isinstance(notes, tuple) or not all(isinstance(note, str) for note in notes):
+        raise TypeError(f"the notes of the plan are {notes!r}, not a tuple of texts")
     at = np.flatnonzero(owner != NOBODY)
     may = snapshot.subscribed(owner[at], at)
     if may.all():
         return plan
     kept = owner.copy()
     kept[at[~may]] = NOBODY
-    notes = (*plan.notes, _unsubscribed(may))
-    return Plan(snapshot, kept, user_data=plan.user_data, notes=notes)
+    said = (*plan.notes, _unsubscribed(may))
+    return Plan(snapshot, kept, user_data=plan.user_data, notes=said)
 
 
 def _unsubscribed(may: Flags) -> str:

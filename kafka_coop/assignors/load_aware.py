@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import logging
 import math
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeAlias, runtime_checkable
@@ -15,6 +16,7 @@ from kafka_coop.assignors.general import subscriber_sets
 from kafka_coop.assignors.memory import RemembersGeneration
 from kafka_coop.assignors.plan import Plan
 from kafka_coop.assignors.snapshot import Snapshot, SnapshotGroup, snapshot_of
+from kafka_coop.errors import text_of
 from kafka_coop.protocol.marks import SubscriptionMarks, append_marks, split_marks
 from kafka_coop.types import (
     NO_PARTITIONS,
@@ -27,6 +29,8 @@ from kafka_coop.types import (
     TopicPartition,
     distinct,
 )
+
+_log = logging.getLogger("kafka_coop")
 
 Loads: TypeAlias = Mapping[TopicPartition, float]
 
@@ -86,7 +90,8 @@ class LoadAwareSticky(RemembersGeneration):
 
         Args:
             load: Says what the partitions given to it cost now; those it leaves out are not
-                measured. Called before each join, on the thread that joins: it must not block.
+                measured, nor any where it raises, which is logged as a warning. Called before each
+                join, on the thread that joins: it must not block.
                 None: what the consumer measures by itself, records a second
                 (`kafka_coop.loads.ProgressMeter`).
             tolerance: By which part of the average load two members may differ before
@@ -109,6 +114,7 @@ class LoadAwareSticky(RemembersGeneration):
         self._published: dict[TopicPartition, float] = {}
         self._left: dict[TopicPartition, float] = {}
         self._heard: dict[TopicPartition, float] = {}
+        self._fails = False
 
     def measure_with(self, load: Callable[[Partitions], Loads]) -> bool:
         """Offers what the consumer measures by itself.
@@ -125,12 +131,32 @@ class LoadAwareSticky(RemembersGeneration):
         user_data = super().subscription_user_data(topics)
         if self._load is None:
             return user_data
-        measured = {p: v for p, v in self._load(self._owned).items() if v >= 0 and math.isfinite(v)}
+        measured = self._measured(self._load)
         kept = 1 - self._smoothing
         self._published = {
             p: self._smoothing * v + kept * self._published.get(p, v) for p, v in measured.items()
         }
         return append_marks(user_data, SubscriptionMarks(load=self._left | self._published))
+
+    def _measured(self, load: Callable[[Partitions], Loads]) -> dict[TopicPartition, float]:
+        """Nothing where the user's function fails: without a JoinGroup the whole group would wait.
+
+        As long as max.poll.interval.ms, and this member would be thrown out.
+        """
+        try:
+            said = {p: v for p, v in load(self._owned).items() if v >= 0 and math.isfinite(v)}
+        except Exception as error:  # noqa: BLE001  # a user's code may raise anything
+            if not self._fails:
+                _log.warning(
+                    "load= of %s raised %s: this member's partitions are not measured until it no"
+                    " longer does, and count as average",
+                    self.name,
+                    text_of(error),
+                )
+            self._fails = True
+            return {}
+        self._fails = False
+        return said
 
     def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:
         """Remembers what is to be measured.

@@ -33,6 +33,12 @@ from kafka_coop.types import NO_GENERATION, NO_PARTITIONS, Assignment, Generatio
 _JOIN_GRACE = timedelta(seconds=5)
 """What a JoinGroup may take beyond the rebalance timeout (Java's value)."""
 
+_TOO_LARGE = (
+    "the coordinator says no more; it does so where all subscriptions and assignments of the group,"
+    " user data included, are more than one message of __consumer_offsets may hold: "
+    "max.message.bytes of that topic, 1 MiB by default"
+)
+
 _METADATA_FRESH_ENOUGH = 1.0
 """Seconds. A follow-up round need not ask again what the round before it asked.
 
@@ -177,7 +183,6 @@ class Joining(Adopting):
             joining_since=self._joining_since or self._join_sent_at,
             join_sent_at=self._join_sent_at,
         )
-        self._retries = 0
         current = self._begin_round(now)
         current.joined_at = now
         current.elected(answer.generation, leads=answer.leader == answer.member_id)
@@ -343,6 +348,7 @@ class Joining(Adopting):
                 self._prepared = False  # what is not wanted any more goes before the next join
             why = f"assigned topics that are not subscribed to: {', '.join(unwanted[:5])}"
             return renewed + self._retry_round(why, now, force=True)
+        self._retries = 0  # not by JoinGroup: a round that can't be completed comes again and again
         return renewed + self._complete(assignment, marks, now)
 
     # --- errors ----------------------------------------------------------------------------
@@ -388,6 +394,8 @@ class Joining(Adopting):
                 if error is ErrorCode.inconsistent_group_protocol:
                     listed = ",".join(assignor.name for assignor in self.settings.assignors)
                     ours = f"partition.assignment.strategy={listed}"
+                elif error is ErrorCode.unknown_server_error and what == "SyncGroup":
+                    ours = _TOO_LARGE
                 return self._give_up_round(failure_of_code(error, what, detail=ours), now, reason)
 
     def _retry_round(

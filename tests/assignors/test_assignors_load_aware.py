@@ -429,6 +429,26 @@ def test_loads_that_are_none_are_not_published() -> None:
     assert marks == SubscriptionMarks()
 
 
+def test_a_measure_that_fails_keeps_nobody_waiting(caplog: pytest.LogCaptureFixture) -> None:
+    """Were it the join's end, the whole group would wait for this member."""
+    broken = [True]
+
+    def load(_: Partitions) -> Loads:
+        if broken[0]:
+            raise TimeoutError("the store is away")
+        return {TopicPartition("t", 0): 5.0}
+
+    member = LoadAwareSticky(load)
+    for _ in range(2):
+        marks = split_marks(member.subscription_user_data(("t",)))[1]
+        assert marks == SubscriptionMarks()
+    (said,) = caplog.messages
+    assert "TimeoutError: the store is away" in said
+    broken[0] = False
+    marks = split_marks(member.subscription_user_data(("t",)))[1]
+    assert marks == SubscriptionMarks(load={TopicPartition("t", 0): 5.0})
+
+
 def test_a_moved_partition_does_not_come_straight_back() -> None:
     """Between the rounds of a hand-over nobody owns it, and nobody measures it."""
     cost = {TopicPartition("t", p): c for p, c in enumerate([90.0, 80.0, 70.0, 10.0])}

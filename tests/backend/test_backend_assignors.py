@@ -123,6 +123,10 @@ class Odd(CooperativeSticky):
         (Odd(protocols=()), r"Odd.supported_protocols is \(\)"),
         (Odd(protocols=("COOPERATIVE",)), "Odd.supported_protocols is .*name RebalanceProtocols"),
         (Odd(protocols=RebalanceProtocol.EAGER), "Odd.supported_protocols is "),
+        (
+            Odd(name="range", protocols=(RebalanceProtocol.COOPERATIVE,)),
+            "Odd.name is 'range', an eager strategy's .* Give it a name of its own",
+        ),
     ],
 )
 def test_what_could_join_no_group_is_refused_when_the_consumer_is_made(

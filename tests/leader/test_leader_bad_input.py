@@ -223,3 +223,16 @@ def test_a_mapping_that_fails_for_a_member_has_failed() -> None:
     outcome = lead(Elsewhere(), {"t": 2}, members)
     assert given(outcome) == {"m": [1], "n": []}
     assert "KeyError: 'm'" in str(outcome.error)
+
+
+@pytest.mark.parametrize("notes", [None, "all of it", (1,)])
+def test_notes_that_are_none_are_the_strategys_failure(notes: Any) -> None:
+    class Noted(CooperativeSticky):
+        def assign(self, cluster: Cluster, group: GroupSubscription) -> Any:
+            plan = super().assign(cluster, group)
+            plan.notes = notes
+            return plan
+
+    outcome = lead(Noted(), {"t": 2}, {"m": subscription("t", owned={"t": [1]})})
+    assert given(outcome) == {"m": [1]}
+    assert "the notes of the plan are" in str(outcome.error)

@@ -353,6 +353,19 @@ def test_under_an_eager_strategy_nothing_is_withheld() -> None:
     assert sorted(map(len, partitions(mixed).values())) == [0, 2]
 
 
+def test_what_is_claimed_under_a_strategy_that_this_leader_takes_for_eager_is_withheld() -> None:
+    """A version of it may be newer, and cooperative: its members have still what they say."""
+    plan = {
+        "a": Assignment(partitions=Partitions({"t": [0]})),
+        "b": Assignment(partitions=Partitions({"t": [1]})),
+    }
+    scripted = Scripted(lambda _: plan, protocols=(RebalanceProtocol.EAGER,))
+    members = {"a": member("t", owned=Partitions({"t": [0, 1]})), "b": member("t")}
+    outcome = lead(scripted, {"t": 2}, members)
+    assert partitions(outcome) == {"a": [("t", 0)], "b": []}
+    assert outcome.follow_up
+
+
 # --- encode --------------------------------------------------------------------------------
 
 

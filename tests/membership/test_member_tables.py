@@ -217,6 +217,29 @@ def test_sync_errors(error: ErrorCode) -> None:
             assert _raised(box)[-1].code == error
 
 
+def test_a_round_that_can_not_be_completed_comes_less_and_less_often() -> None:
+    """JoinGroup succeeds each time, and each costs the whole group a round."""
+    box = MemberBox.fresh().at(State.STABLE)
+    box.beat(ErrorCode.rebalance_in_progress)
+    waits = []
+    for generation in range(2, 8):
+        box.answer_join(generation=generation)
+        box.answer_sync(error=ErrorCode.coordinator_load_in_progress)
+        failed_at, joins = box.now, len(box.sent(ef.SendJoin))
+        while len(box.sent(ef.SendJoin)) == joins:
+            box.tick(box.until_deadline())
+        waits.append(box.now - failed_at)
+    assert waits[-1] > 5 * waits[0]
+
+
+def test_what_a_group_that_is_too_large_for_its_coordinator_can_do_is_said() -> None:
+    box = MemberBox.fresh().at(State.STABLE)
+    box.beat(ErrorCode.rebalance_in_progress)
+    box.answer_join(generation=2)
+    box.answer_sync(error=ErrorCode.unknown_server_error)
+    assert "max.message.bytes" in _raised(box)[-1].message
+
+
 # --- Heartbeat -----------------------------------------------------------------------------
 
 _EXPECTED_AFTER_HEARTBEAT = {
