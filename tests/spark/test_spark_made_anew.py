@@ -105,6 +105,29 @@ def test_under_a_query_that_runs_it_is_begun_from_its_beginning(box: Box) -> Non
 
 
 @pytest.mark.usefixtures("own_worker")
+@pytest.mark.parametrize(("before", "fails"), [(5, "true"), (50, "true"), (50, "false")])
+def test_what_is_committed_of_the_one_before_while_a_run_ends_does_not_count(
+    box: Box, before: int, fails: str
+) -> None:
+    """While its last batch ran it was made anew: it is durable, and committed, before it is told.
+
+    The brokers take it for the new one's, of which it may even be a position.
+    """
+    box.produce(before)
+    session = box.session(failOnDataLoss=fails)
+    end = batch(session, {})
+    make_anew(box)
+    if fails == "true":
+        with pytest.raises(DataLossError, match=TOLD):
+            session.latest(end, limited=True)
+    else:
+        assert session._planner is not None
+        session._settle(session._planner.member, end)  # and it dies
+    session.close()
+    wait_until(lambda: of_the_group(box) == [before, before], "the group knows other offsets")
+    assert ranges(batch(box.session(failOnDataLoss="false"), end)) == ALL
+
+
 def test_a_worker_that_has_read_the_one_before_reads_the_new_one(box: Box) -> None:
     session = box.session(failOnDataLoss="false")
     box.produce(5)
