@@ -280,6 +280,8 @@ class RangeFetcher:
             self._next[of] = max(self._next[of], position_at(message))
         elif of is not None and code in _GONE:
             self._begin_anew(of)
+        elif code == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            pass  # librdkafka looks for the group's coordinator, which nothing here has use for
         elif error.fatal() or not (error.retriable() or code in _TRANSPORT):
             raise KafkaException(error)
 

@@ -7,7 +7,6 @@ module, which a worker imports once; a reader is unpickled for each task anew.
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import logging
 from collections import OrderedDict
@@ -279,18 +278,22 @@ def _skip_shrunk(
     if options.fail_on_data_loss:
         return False
     found = False
-    with contextlib.suppress(KafkaException):  # one that is not told: no others are asked for
-        for of in error.waited_for:
+    for of in error.waited_for:
+        try:
             end = fetcher.extent(of, options.poll_timeout)[1]
-            if end < left[of].stop:
-                _LOG.warning(
-                    "failOnDataLoss=false: %s:%d ends at %d, offsets up to %d are gone and skipped",
-                    *of,
-                    end,
-                    left[of].stop,
-                )
-                left[of] = range(0)
-                found = True
+        except KafkaException as untold:
+            if untold.args[0].code() not in _NO_TOPIC:
+                break  # no others are asked for
+            end = 0  # the topic was deleted
+        if end < left[of].stop:
+            _LOG.warning(
+                "failOnDataLoss=false: %s:%d ends at %d, offsets up to %d are gone and skipped",
+                *of,
+                end,
+                left[of].stop,
+            )
+            left[of] = range(0)
+            found = True
     return found
 
 

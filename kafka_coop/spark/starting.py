@@ -116,6 +116,13 @@ def refuse_others(boundary: Boundary, partitions: Iterable[TopicPartition]) -> N
         )
 
 
+_ALSO = {
+    "startingOffsets": " (-2: earliest, -1: latest)",
+    "endingOffsets": " (-1: latest)",
+}
+"""What may be said of a partition instead of an offset. Of times there is nothing of the kind."""
+
+
 def _given(
     option: str, by_partition: Mapping[TopicPartition, int], wanted: list[TopicPartition]
 ) -> dict[TopicPartition, int]:
@@ -123,7 +130,7 @@ def _given(
         names = names_of(missing)
         raise OptionError(
             option,
-            f"says nothing of {names}: name every partition (-2: earliest, -1: latest)",
+            f"says nothing of {names}: name every partition{_ALSO.get(option, '')}",
         )
     return {of: by_partition[of] for of in wanted}
 

@@ -17,7 +17,7 @@ from kafka_coop.spark.options import batch_options, stream_options
 from kafka_coop.spark.reading import RangeTask
 from kafka_coop.spark.session import Session
 from kafka_coop.testing import EmbeddedKafka
-from kafka_coop.testing.cluster import KafkaCluster
+from kafka_coop.testing.cluster import KafkaCluster, wait_until
 
 pytestmark = pytest.mark.usefixtures("own_worker")
 
@@ -231,6 +231,21 @@ def test_questions_for_offsets_are_repeated_as_often_and_as_late_as_told(
     assert planned(embedded, subscribe="a", **twice) == {("a", 0): [(0, 3)]}
     first, second, third, *_ = (r.at for r in embedded.requests() if r.api == "ListOffsets")
     assert min(second - first, third - second) >= timedelta(milliseconds=1300), "not a second"
+
+
+def test_a_batch_needs_no_right_to_any_group(embedded: EmbeddedKafka) -> None:
+    """librdkafka looks for the coordinator of the group that it must be given."""
+    embedded.fail("FindCoordinator", *[KafkaError.GROUP_AUTHORIZATION_FAILED] * 1000)
+    embedded.track_requests()
+    produce(embedded, "a", 3)
+
+    def asked() -> int:
+        return sum(r.api == "FindCoordinator" for r in embedded.requests())
+
+    for _ in range(4):
+        before = asked()
+        assert read_all(embedded, subscribe="a") == 3
+        wait_until(lambda: asked() > before, "no coordinator was looked for")  # noqa: B023  # at once
 
 
 def test_a_task_gives_up_after_the_poll_timeout(embedded: EmbeddedKafka) -> None:

@@ -157,7 +157,8 @@ NOTHING_CAME = NoProgressError({TopicPartition("a", 0): 0}, timedelta(seconds=1)
 
 
 @pytest.mark.parametrize(
-    ("raised", "extent"), [(GONE, (0, 0)), (GONE, DELETED), (NOTHING_CAME, (0, 0))]
+    ("raised", "extent"),
+    [(GONE, (0, 0)), (GONE, DELETED), (NOTHING_CAME, (0, 0)), (NOTHING_CAME, DELETED)],
 )
 @pytest.mark.usefixtures("fetchers")
 def test_what_is_gone_may_be_skipped(

@@ -13,7 +13,7 @@ from kafka_coop.fetching.log_offsets import LogOffsets
 from kafka_coop.spark.errors import OptionError
 from kafka_coop.spark.offsets import Range
 from kafka_coop.spark.option_values import Boundary
-from kafka_coop.spark.starting import resolve
+from kafka_coop.spark.starting import _given, resolve
 from kafka_coop.testing.cluster import KafkaCluster
 from kafka_coop.types import TopicPartition
 
@@ -120,3 +120,17 @@ def test_a_record_that_comes_while_it_is_asked_for_a_time_is_not_skipped() -> No
     boundary = Boundary(option="startingTimestamp", timestamp=BEGAN)
     of = TopicPartition("a", 0)
     assert resolve(boundary, [of], Growing(), latest_if_none=True) == {of: 5}
+
+
+@pytest.mark.parametrize(
+    ("option", "remedy"),
+    [
+        ("startingOffsets", r"name every partition \(-2: earliest, -1: latest\)$"),
+        ("endingOffsets", r"name every partition \(-1: latest\)$"),
+        ("startingOffsetsByTimestamp", "name every partition$"),
+        ("endingOffsetsByTimestamp", "name every partition$"),
+    ],
+)
+def test_what_may_be_said_of_a_partition_is_what_the_option_takes(option: str, remedy: str) -> None:
+    with pytest.raises(OptionError, match=remedy):
+        _given(option, {}, [TopicPartition("t", 0)])
