@@ -575,7 +575,8 @@ class CoopConsumer(Closeable):
         and the consumer counts as drained at once.
 
         Raises:
-            ValueError: ``within`` is negative.
+            TypeError: ``within`` is no timedelta.
+            ValueError: It is negative.
         """
         if self._unusable == CLOSED:
             return
@@ -609,7 +610,7 @@ class CoopConsumer(Closeable):
                 partitions are taken calls `drain` and polls on.
 
         Raises:
-            ValueError: ``drain`` is negative.
+            TypeError, ValueError: As `drain`; the consumer is open still.
             Exception: The first that a callback raised; the consumer is closed all the same.
         """
         if self._unusable is not None or self._leaving:

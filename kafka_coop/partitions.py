@@ -92,6 +92,8 @@ def plain(given: Collection[Any], *, argument: str = "partitions") -> list[Topic
 def _plain_one(given: Any, argument: str) -> TopicPartition:
     topic, index = getattr(given, "topic", None), getattr(given, "partition", None)
     if not isinstance(topic, str) or not isinstance(index, int):
+        if argument == "partition":
+            raise TypeError(f"partition expects one TopicPartition, got {given!r}")
         raise TypeError(f"{argument} expects a list of TopicPartition, got {given!r} in it")
     if index < 0:
         raise ValueError(f"{argument}: {topic!r} has no partition index (got {index})")

@@ -340,7 +340,7 @@ def _instance(path: str, option: str) -> Assignor:
         sys.path.append("")
     try:
         made: object = getattr(importlib.import_module(module), name)()
-    except Exception as error:  # noqa: BLE001  # a user's module may raise anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # a user's module, or a script, may
         raise CommandError(f"{option} {path}: {text_of(error)}", Exit.USAGE) from None
     if wrong := what_is_wrong(made):
         raise CommandError(f"{option} {path}: no Assignor: {wrong}", Exit.USAGE)

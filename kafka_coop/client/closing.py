@@ -45,6 +45,8 @@ class Draining:
 
         Not ``worth_it`` where the group assigned nothing: then it is over at once.
         """
+        if not isinstance(within, timedelta):
+            raise TypeError(f"a time to drain is a timedelta, not {within!r}: timedelta(seconds=…)")
         if within < timedelta(0):
             raise ValueError(f"a time to drain can't be negative: {within}")
         possible = self.begun or (worth_it and backend.drain())

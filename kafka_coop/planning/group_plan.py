@@ -30,6 +30,8 @@ from kafka_coop.types import (
     TopicPartition,
 )
 
+_LAST_GENERATION = 2**31 - 1
+
 
 class GroupPlan:
     """One rebalance of a group, thought through. Immutable.
@@ -324,7 +326,8 @@ class GroupPlan:
         }
 
     def _next_generation(self) -> Generation:
-        return Generation(max((p.claim.generation for p in self.members.values()), default=0) + 1)
+        last = max((p.claim.generation for p in self.members.values()), default=0)
+        return Generation(min(last, _LAST_GENERATION - 1) + 1)  # what a member says may be anything
 
 
 def _balance(counts: Counts) -> Balance:

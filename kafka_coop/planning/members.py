@@ -61,7 +61,13 @@ def strategy_maker(assignor: str | Assignor) -> Callable[[], Assignor]:
         try:
             return copy.deepcopy(assignor)
         except Exception:  # noqa: BLE001  # locks and sockets refuse in many ways
-            return copy.copy(assignor)
+            try:
+                return copy.copy(assignor)
+            except Exception as cause:
+                raise AssignorFailedError(
+                    f"assignor {assignor.name!r} can't be copied ({text_of(cause)}), which a plan"
+                    " of what would be needs: define __deepcopy__ or __copy__"
+                ) from cause
 
     return another
 
@@ -111,10 +117,17 @@ def member_after(
         if assignment.partitions or generation >= 0:
             strategy.on_assignment(assignment, GroupMetadata(group_id="", generation=generation))
         user_data = strategy.subscription_user_data(subscription.topics)
-    except Exception as cause:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as cause:
         raise AssignorFailedError(
             f"assignor {strategy.name!r} failed to say what a member would send ({text_of(cause)})"
         ) from cause
+    if user_data is not None and not isinstance(user_data, bytes | bytearray):
+        raise AssignorFailedError(
+            f"assignor {strategy.name!r} failed to say what a member would send: "
+            f"subscription_user_data returned {user_data!r}, which is neither bytes nor None"
+        )
     unsaid = {} if _load_in(user_data) else load
     if unsaid or draining:
         user_data = append_marks(user_data, SubscriptionMarks(load=unsaid, draining=draining))

@@ -162,9 +162,13 @@ def parse_offset(given: Any, *, group: str) -> SourceOffset | None:
     if given == {}:
         return None
     if not isinstance(given, dict) or not {"v", "tps"} <= given.keys():
+        text = json.dumps(given)
         raise CheckpointError(
-            "the checkpoint was written by another source: its offset is "
-            f"{json.dumps(given)[:200]}. Set checkpointLocation to a new folder"
+            "the checkpoint was written by Spark's own source. Set checkpointLocation to a new "
+            f"folder, and for its first run startingOffsets to where that stands: {text}"
+            if _is_sparks(given)
+            else "the checkpoint was written by another source: its offset is "
+            f"{text[:200]}. Set checkpointLocation to a new folder"
         )
     if given["v"] != _VERSION:
         raise CheckpointError(
@@ -193,6 +197,14 @@ def parse_offset(given: Any, *, group: str) -> SourceOffset | None:
             f"the checkpoint's offset can't be read ({error!r}): {json.dumps(given)[:200]}. "
             "Set checkpointLocation to a new folder"
         ) from None
+
+
+def _is_sparks(offset: Any) -> bool:
+    """Whether it is of ``spark-sql-kafka``: what startingOffsets takes, too."""
+    return isinstance(offset, dict) and all(
+        isinstance(its, dict) and all(p.isdigit() and type(at) is int for p, at in its.items())
+        for its in offset.values()
+    )
 
 
 def _partition(key: str) -> TopicPartition:

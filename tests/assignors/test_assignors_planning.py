@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, SupportsIndex, cast
 
 import pytest
 from group_strategies import Group, small_groups
@@ -318,3 +319,41 @@ def test_a_member_without_a_generation_that_owns_nothing_is_new() -> None:
     assert {p.reason for p in plan("cooperative-sticky", {"t": 2}, group).moves} == {
         Reason.NEW_MEMBER
     }
+
+
+class Unfit(LoadAwareSticky):
+    """What would be of a group is asked of copies, each of which says what it would send."""
+
+    def __init__(self, sends: object = None, *, copied: bool = True) -> None:
+        super().__init__()
+        self._sends = sends
+        self._copied = copied
+
+    def subscription_user_data(self, topics: tuple[str, ...]) -> bytes | None:
+        if isinstance(self._sends, BaseException):
+            raise self._sends
+        return cast("bytes | None", self._sends)
+
+    def __reduce_ex__(self, protocol: SupportsIndex, /) -> str | tuple[Any, ...]:
+        if self._copied:
+            return super().__reduce_ex__(protocol)
+        raise RuntimeError("no copies")
+
+
+@pytest.mark.parametrize(
+    ("unfit", "text"),
+    [
+        (Unfit("text"), "subscription_user_data returned 'text', which is neither bytes nor None"),
+        (Unfit(SystemExit(0)), "failed to say what a member would send"),
+        (Unfit(copied=False), r"can't be copied \(RuntimeError: no copies\)"),
+    ],
+)
+def test_a_strategy_of_which_no_member_can_be_made_is_named(unfit: Unfit, text: str) -> None:
+    with pytest.raises(AssignorFailedError, match=text):
+        plan(unfit, {"t": 2}, owning(a=[0, 1])).join("b")
+
+
+def test_a_generation_that_a_member_makes_up_is_no_strategys_failure() -> None:
+    """Four bytes of another strategy's user data pass for one."""
+    said = Subscription(topics=("t",), user_data=b"\x7f\xff\xff\xff")
+    assert plan("cooperative-sticky", {"t": 2}, {"a": said}).join("b").totals.partitions == 2

@@ -38,7 +38,9 @@ def silence() -> Iterator[str]:
         yield "{}:{}".format(*server.getsockname())
 
 
-@pytest.mark.parametrize("code", ["class Mine", "raise ValueError('no table of costs')"])
+@pytest.mark.parametrize(
+    "code", ["class Mine", "raise ValueError('no table of costs')", "raise SystemExit(0)"]
+)
 def test_a_strategy_that_can_not_be_made_is_no_traceback(
     code: str,
     tmp_path: Path,

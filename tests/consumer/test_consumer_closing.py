@@ -39,6 +39,12 @@ def test_what_a_callback_raised_and_close_raises_leaves_nothing_behind(
     assert consumer not in forks._consumers
 
 
+def test_a_time_to_drain_that_is_none_is_named(consumer: CoopConsumer) -> None:
+    with pytest.raises(TypeError, match=r"timedelta, not 30: timedelta\(seconds=…\)"):
+        consumer.close(drain=30)  # type: ignore[arg-type]
+    consumer.close()
+
+
 def test_a_drain_that_a_signal_asks_for_too_late_is_nothing(consumer: CoopConsumer) -> None:
     """It may come while a service puts things in order behind `close`."""
     consumer.close()

@@ -55,7 +55,12 @@ def test_nothing_was_read_before_the_first_batch() -> None:
 @pytest.mark.parametrize(
     ("given_offset", "told"),
     [
-        ({"orders": {"0": 23}}, "another source"),
+        (
+            {"orders": {"0": 23}, "others" * 100: {"0": 1, "11": 5}},
+            r'Spark\'s own source.* startingOffsets to .*: \{"orders".*"11": 5\}\}$',
+        ),
+        ({"orders": 23}, "another source"),
+        ({"orders": {"0": None}}, "another source"),
         (0, "another source"),
         (7, "another source"),
         (None, "another source"),
