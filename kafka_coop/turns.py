@@ -89,21 +89,22 @@ class TurnLock:
         """Called without the lock: lets those who have it, or wait for it, go first.
 
         As many as these are, not all who come meanwhile: others that keep asking would have it
-        for ever. Costs nothing if there is nobody.
+        for ever. Costs nothing if there is nobody. In a signal handler it may be the very call that
+        this interrupts that has the lock, or waits for it, and goes on afterwards only.
 
         Args:
             within: Seconds to wait for them at most.
 
         Returns:
-            Whether they have been. If not, one of them has kept it for as long.
+            False where another thread has it still.
         """
         ahead = self._waiting + bool(self.held)
-        if not ahead:
+        if not ahead or self.mine:
             return True
         until, ends = self._turns + ahead, time.monotonic() + within
         while self._turns < until and (self._waiting or self.held):
             if time.monotonic() >= ends:
-                return False
+                return not self.held
             time.sleep(_PAUSE)
         return True
 

@@ -247,6 +247,14 @@ def test_who_takes_turns_is_told_that_one_keeps_the_lock() -> None:
     assert lock.take_turn(0.01)
 
 
+def test_who_takes_turns_in_a_signal_handler_does_not_wait_for_what_that_interrupts() -> None:
+    lock = TurnLock()
+    with lock:
+        assert lock.take_turn(PATIENCE)
+    lock._waiting = 1  # it was interrupted while it waited
+    assert lock.take_turn(0.01)
+
+
 def test_a_pool_of_workers_keeps_neither_polls_nor_close_waiting(embedded: EmbeddedKafka) -> None:
     """Each of them asks again as soon as it is answered."""
     topic, group = unique("t"), unique("g")
