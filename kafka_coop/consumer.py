@@ -125,7 +125,8 @@ class CoopConsumer(Closeable):
         self._mailbox = self._backend.mailbox
         self._ownership = Ownership(self._fetcher, self._metrics, self._lock)
         self._positions = Positions(self._ownership, self._fetcher)
-        self._measuring = Measuring(settings.assignors, self._positions)
+        warn = partial(self._log.warning, "%s")
+        self._measuring = Measuring(settings.assignors, self._positions, warn)
         self._commits = Commits(
             config=self._config,
             ownership=self._ownership,
@@ -225,7 +226,8 @@ class CoopConsumer(Closeable):
         self._require_usable()
         if not isinstance(reason, str):
             raise TypeError(f"reason expects a string, got {reason!r}")
-        self._backend.enforce_rebalance(reason)
+        # A file's name in it may have what is no text: no request could hold it.
+        self._backend.enforce_rebalance(reason.encode(errors="replace").decode())
 
     # --- records ---------------------------------------------------------------------------
 
@@ -699,6 +701,8 @@ class CoopConsumer(Closeable):
 
 
 def _seconds(timeout: float | None) -> float:
+    if timeout is not None and not isinstance(timeout, int | float):
+        raise TypeError(f"timeout expects seconds, got {timeout!r}")
     if timeout is None or not 0 <= timeout <= threading.TIMEOUT_MAX:
         return FOREVER
     return float(timeout)

@@ -168,6 +168,7 @@ def lead(
     recall = strategy.name == _SHARED and not recalled
     granted = everything(plan) if eager else withhold(plan, decoded.peers, recall=recall)
     back = _by_owner(plan, granted.recalled)
+    topics = _all_topics(decoded.subscriptions)
     interval = None if decoded.peers.any() else suggested_heartbeat_interval(len(members))
     marks = AssignmentMarks(follow_up=granted.follow_up, heartbeat_interval=interval)
     return LeaderOutcome(
@@ -185,9 +186,9 @@ def lead(
         withheld=partitions_at(snapshot, np.flatnonzero(granted.waits)),
         recalled=back,
         follow_up=granted.follow_up,
-        topics=_all_topics(decoded.subscriptions),
+        topics=topics,
         error=error,
-        warnings=(*decoded.warnings, *plan.notes),
+        warnings=(*decoded.warnings, *_unseen(topics, world), *plan.notes),
         figures=figures(snapshot, plan.owner, granted),
     )
 
@@ -396,6 +397,19 @@ def _at_most(most: int, warnings: Iterable[str], size: int) -> tuple[str, ...]:
     """Cuts a list that other members can make as long as they like."""
     first = tuple(islice(warnings, most))
     return first if size <= most else (*first, f"… and {size - most} more like these")
+
+
+def _unseen(topics: tuple[str, ...], cluster: Cluster) -> tuple[str, ...]:
+    """Who subscribes to such a topic may see it, and hears of nothing: it is healthy, and idle."""
+    unseen = [topic for topic in topics if topic not in cluster.partitions]
+    if not unseen:
+        return ()
+    named = ", ".join(unseen[:_MOST_WARNINGS]) + ", …" * (len(unseen) > _MOST_WARNINGS)
+    said = (
+        f"nobody gets a partition of {named}: members subscribe to it, and this leader does not see"
+        " it. It does not exist, or this member has no right to describe it"
+    )
+    return (said,)
 
 
 def _all_topics(group: GroupColumns) -> tuple[str, ...]:

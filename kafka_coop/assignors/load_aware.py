@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import logging
 import math
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeAlias, runtime_checkable
@@ -29,8 +28,6 @@ from kafka_coop.types import (
     TopicPartition,
     distinct,
 )
-
-_log = logging.getLogger("kafka_coop")
 
 Loads: TypeAlias = Mapping[TopicPartition, float]
 
@@ -115,6 +112,7 @@ class LoadAwareSticky(RemembersGeneration):
         self._left: dict[TopicPartition, float] = {}
         self._heard: dict[TopicPartition, float] = {}
         self._fails = False
+        self._warn: Callable[[str], object] = _say_nothing
 
     def measure_with(self, load: Callable[[Partitions], Loads]) -> bool:
         """Offers what the consumer measures by itself.
@@ -125,6 +123,10 @@ class LoadAwareSticky(RemembersGeneration):
         if self._load is None:
             self._load = load
         return self._load is load
+
+    def warn_with(self, warn: Callable[[str], object]) -> None:
+        """Offers the consumer's log."""
+        self._warn = warn
 
     def subscription_user_data(self, topics: tuple[str, ...]) -> bytes | None:
         """Returns the generation last assigned under, and the load behind it as a mark."""
@@ -147,11 +149,9 @@ class LoadAwareSticky(RemembersGeneration):
             said = {p: v for p, v in load(self._owned).items() if v >= 0 and math.isfinite(v)}
         except Exception as error:  # noqa: BLE001  # a user's code may raise anything
             if not self._fails:
-                _log.warning(
-                    "load= of %s raised %s: this member's partitions are not measured until it no"
-                    " longer does, and count as average",
-                    self.name,
-                    text_of(error),
+                self._warn(
+                    f"load= of {self.name} raised {text_of(error)}: this member's partitions are"
+                    " not measured until it no longer does, and count as average"
                 )
             self._fails = True
             return {}
@@ -193,6 +193,10 @@ class LoadAwareSticky(RemembersGeneration):
         board.level(least)
         board.give_back(owner, least)
         return Plan(snapshot, board.owner)
+
+
+def _say_nothing(_: str) -> None:
+    """No consumer has offered its log."""
 
 
 def _loads_of(group: GroupSubscription) -> Mapping[str, Loads]:

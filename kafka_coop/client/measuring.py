@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol, runtime_checkable
 
 from confluent_kafka import KafkaException
@@ -22,14 +22,35 @@ class MeasuresLoad(Protocol):
         """Offers the consumer's own measure, in records a second; returns whether it is taken."""
 
 
+@runtime_checkable
+class Warns(Protocol):
+    """A strategy that goes on where something of the user's fails, and says so."""
+
+    def warn_with(self, warn: Callable[[str], object], /) -> None:
+        """Offers the consumer's log."""
+
+
 class Measuring:
     """One consumer's measuring, if any of its strategies wants it.
+
+    Args:
+        assignors: Its strategies.
+        positions: How far the user has come.
+        warn: Of what a strategy has to say.
 
     Attributes:
         due: On `backend.clock`: when `attend` is to be called; infinity where nobody wants it.
     """
 
-    def __init__(self, assignors: Iterable[Assignor], positions: Positions) -> None:
+    def __init__(
+        self,
+        assignors: Collection[Assignor],
+        positions: Positions,
+        warn: Callable[[str], object],
+    ) -> None:
+        for assignor in assignors:
+            if isinstance(assignor, Warns):
+                assignor.warn_with(warn)
         self._positions = positions
         self._meter = ProgressMeter(clock=clock.now)
         asking = [a for a in assignors if isinstance(a, MeasuresLoad)]

@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Sequence
 
+import pytest
 from confluent_kafka import Producer
 from prometheus_client import CollectorRegistry
 
@@ -13,7 +14,7 @@ from kafka_coop import CoopConsumer
 from kafka_coop.assignors import LoadAwareSticky
 from kafka_coop.loads import LoadMeter
 from kafka_coop.testing import EmbeddedKafka
-from kafka_coop.types import Assignor
+from kafka_coop.types import Assignor, Partitions, TopicPartition
 
 PATIENCE = 100.0
 PARTITIONS = 6
@@ -72,3 +73,16 @@ def test_a_strategy_with_a_meter_of_its_own_keeps_it(embedded: EmbeddedKafka) ->
     with contextlib.closing(member(embedded, [strategy])) as consumer:
         assert strategy._load is meter
         assert consumer._measuring.due == float("inf"), "nor does the consumer measure in vain"
+
+
+def test_a_measure_that_fails_is_told_of_in_the_consumers_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def load(_: Partitions) -> dict[TopicPartition, float]:
+        raise TimeoutError("the store is 100% away")
+
+    strategy = LoadAwareSticky(load)
+    config = {"bootstrap.servers": "127.0.0.1:9", "group.id": "g", "log_level": 0}
+    with CoopConsumer(config, assignors=[strategy], registry=CollectorRegistry()):
+        strategy.subscription_user_data(("t",))
+    assert "TimeoutError: the store is 100% away" in caplog.text

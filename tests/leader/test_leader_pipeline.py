@@ -353,6 +353,16 @@ def test_under_an_eager_strategy_nothing_is_withheld() -> None:
     assert sorted(map(len, partitions(mixed).values())) == [0, 2]
 
 
+def test_topics_that_the_leader_does_not_see_are_named() -> None:
+    """Its own rights may be fewer than those of who subscribes to them."""
+    members = {"a": member("t"), "b": member("t", "hidden")}
+    outcome = lead("cooperative-sticky", {"t": 2}, members)
+    assert sum(map(len, partitions(outcome).values())) == 2
+    (said,) = outcome.warnings
+    assert "nobody gets a partition of hidden: " in said
+    assert not lead("cooperative-sticky", {"t": 2, "hidden": 1}, members).warnings
+
+
 def test_what_is_claimed_under_a_strategy_that_this_leader_takes_for_eager_is_withheld() -> None:
     """A version of it may be newer, and cooperative: its members have still what they say."""
     plan = {
