@@ -46,7 +46,7 @@ from kafka_coop.membership.failures import LOCAL_INVALID_ARG
 from kafka_coop.membership.settings import MemberSettings
 from kafka_coop.metrics.member import MemberMetrics
 from kafka_coop.metrics.scrape import MemberSnapshot
-from kafka_coop.partitions import PartitionResult, confluent, plain
+from kafka_coop.partitions import PartitionResult, confluent, plain, plain_one
 from kafka_coop.turns import TurnLock
 from kafka_coop.types import Assignor
 
@@ -190,14 +190,13 @@ class CoopConsumer(Closeable):
                 "partitions are assigned by hand: call unassign() before subscribe()",
             )
         callbacks = self._bound(listener or CallbackListener(*given))
+        self._draining.stop()
         if not topics:
-            self._draining.stop()
             self.unsubscribe()  # with the callbacks of before: of what they were given
             return
         before = self._handover.callbacks, self._topics
         self._handover.callbacks = callbacks
         self._topics = tuple(topics)
-        self._draining.stop()
         try:
             self._backend.subscribe(names, patterns)
         except KafkaException:
@@ -480,7 +479,7 @@ class CoopConsumer(Closeable):
     ) -> tuple[int, int]:
         """The log's first offset and the one after its last."""
         self._require_usable()
-        (of,) = plain([partition], argument="partition")
+        of = plain_one(partition)
         native = confluent_kafka.TopicPartition(of.topic, of.partition)
         with self._lock:
             return self._fetcher.get_watermark_offsets(native, _native(timeout), cached=cached)

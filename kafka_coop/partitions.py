@@ -86,15 +86,18 @@ def plain(given: Collection[Any], *, argument: str = "partitions") -> list[Topic
     """
     if isinstance(given, str | bytes) or not isinstance(given, Collection):
         raise TypeError(f"{argument} expects a list of TopicPartition, got {given!r}")
-    return [_plain_one(one, argument) for one in given]
+    return [_plain_one(one, argument, "a list of TopicPartition, got {!r} in it") for one in given]
 
 
-def _plain_one(given: Any, argument: str) -> TopicPartition:
+def plain_one(given: Any) -> TopicPartition:
+    """Reads the one partition that a method takes. Raises TypeError, ValueError as `plain`."""
+    return _plain_one(given, "partition", "one TopicPartition, got {!r}")
+
+
+def _plain_one(given: Any, argument: str, expected: str) -> TopicPartition:
     topic, index = getattr(given, "topic", None), getattr(given, "partition", None)
     if not isinstance(topic, str) or not isinstance(index, int):
-        if argument == "partition":
-            raise TypeError(f"partition expects one TopicPartition, got {given!r}")
-        raise TypeError(f"{argument} expects a list of TopicPartition, got {given!r} in it")
+        raise TypeError(f"{argument} expects {expected.format(given)}")
     if index < 0:
         raise ValueError(f"{argument}: {topic!r} has no partition index (got {index})")
     return TopicPartition(topic, index)
@@ -105,9 +108,7 @@ def confluent(partitions: Partitions) -> list[ConfluentTopicPartition]:
     return [ConfluentTopicPartition(p.topic, p.partition) for p in partitions]
 
 
-def offsets_of(
-    given: Collection[Any], *, argument: str = "offsets"
-) -> dict[TopicPartition, OffsetAndMetadata]:
+def offsets_of(given: Collection[Any]) -> dict[TopicPartition, OffsetAndMetadata]:
     """Reads partitions with their offsets, as a commit takes them.
 
     Raises:
@@ -120,7 +121,7 @@ def offsets_of(
             leader_epoch=-1 if one.leader_epoch is None else one.leader_epoch,
             metadata=_sendable(partition, one.metadata or ""),
         )
-        for partition, one in zip(plain(given, argument=argument), given, strict=True)
+        for partition, one in zip(plain(given, argument="offsets"), given, strict=True)
     }
 
 

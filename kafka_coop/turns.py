@@ -12,8 +12,6 @@ from types import TracebackType
 
 _PAUSE = 0.0002
 
-_LONG = 60.0
-
 
 class TurnLock:
     """A reentrant lock for one thread that takes it again and again, and others now and then.
@@ -85,7 +83,7 @@ class TurnLock:
         """Whether this thread holds it."""
         return _is_mine(self.raw)
 
-    def take_turn(self, within: float = _LONG) -> bool:
+    def take_turn(self, within: float) -> bool:
         """Called without the lock: lets those who have it, or wait for it, go first.
 
         As many as these are, not all who come meanwhile: others that keep asking would have it

@@ -62,6 +62,13 @@ def _what_a_name_promises(
     )
 
 
+def wrong_user_data(data: object) -> str | None:
+    """Says why what `subscription_user_data` returned can't be sent; None where it can."""
+    if data is None or isinstance(data, bytes | bytearray):
+        return None
+    return f"subscription_user_data returned {data!r}, which is neither bytes nor None"
+
+
 def _is_sendable(name: str) -> bool:
     try:
         return len(name.encode()) <= MAX_STRING_BYTES

@@ -6,7 +6,7 @@ for one manual assignment is never taken for another's, nor for the group's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -44,17 +44,19 @@ class ByHand:
         """Fetches exactly these."""
         ownership = self._ownership
         wanted = Partitions.of(plain(partitions))
-        chosen_starts(partitions)  # before anything is let go of: one may be no offset
+        chosen = chosen_starts(partitions)  # before anything is let go of: one may be no offset
         self._release(ownership.owned - wanted)
         self._release(ownership.owned & wanted)  # anew, from where they are told to start
-        self.add(partitions)
+        self._add(wanted, chosen)
 
     def add(self, partitions: list[Any]) -> None:
         """Fetches these too."""
         wanted = Partitions.of(plain(partitions))
         if twice := wanted & self._ownership.owned:
             raise coop_exception(LOCAL_CONFLICT, f"already assigned: {list(twice)}")
-        chosen = chosen_starts(partitions)
+        self._add(wanted, chosen_starts(partitions))
+
+    def _add(self, wanted: Partitions, chosen: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         self._serial -= 1
         generation = Generation(self._serial)
         self._ownership.own(wanted, generation, by_hand=True)

@@ -13,7 +13,7 @@ from kafka_coop.backend.interface import Backend
 from kafka_coop.client.ownership import Ownership
 from kafka_coop.fetching.interface import Fetching
 from kafka_coop.metrics.scrape import MemberSnapshot, PartitionProgress
-from kafka_coop.partitions import offsets_of, plain, with_offsets
+from kafka_coop.partitions import offsets_of, plain, plain_one, with_offsets
 from kafka_coop.protocol.messages import OffsetAndMetadata
 from kafka_coop.types import NO_GENERATION, Generation, Partitions, TopicPartition
 
@@ -40,8 +40,8 @@ class Positions:
 
     def seek(self, partition: Any) -> TopicPartition:
         """Goes on from ``partition.offset``; returns which partition it is."""
-        ((of, to),) = offsets_of([partition], argument="partition").items()
-        self._ownership.seek(of, to)
+        of = plain_one(partition)
+        self._ownership.seek(of, offsets_of([partition])[of])
         return of
 
     def pause(self, partitions: list[Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from kafka_coop.assignors.checking import wrong_user_data
 from kafka_coop.errors import AssignorFailedError, text_of
 from kafka_coop.protocol.marks import SubscriptionMarks, append_marks
 from kafka_coop.protocol.subscription import encode_subscription
@@ -64,12 +65,9 @@ def subscription_bytes(
         raise AssignorFailedError(
             f"{assignor.name}: subscription_user_data raised {text_of(error)}: fix the assignor"
         ) from error
-    if user_data is not None and not isinstance(user_data, bytes | bytearray):
+    if wrong := wrong_user_data(user_data):
         # Nobody would hear of what it comes to below, and the member would never join.
-        raise AssignorFailedError(
-            f"{assignor.name}: subscription_user_data returned {user_data!r}, which is neither "
-            "bytes nor None: fix the assignor"
-        )
+        raise AssignorFailedError(f"{assignor.name}: {wrong}: fix the assignor")
     return encode_subscription(
         Subscription(
             topics=topics,

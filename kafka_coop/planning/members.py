@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from kafka_coop.assignors import resolve
+from kafka_coop.assignors.checking import wrong_user_data
 from kafka_coop.errors import AssignorFailedError, MalformedDataError, text_of
 from kafka_coop.protocol.marks import SubscriptionMarks, append_marks, split_marks
 from kafka_coop.protocol.subscription import decode_subscription, encode_subscription
@@ -123,10 +124,9 @@ def member_after(
         raise AssignorFailedError(
             f"assignor {strategy.name!r} failed to say what a member would send ({text_of(cause)})"
         ) from cause
-    if user_data is not None and not isinstance(user_data, bytes | bytearray):
+    if wrong := wrong_user_data(user_data):
         raise AssignorFailedError(
-            f"assignor {strategy.name!r} failed to say what a member would send: "
-            f"subscription_user_data returned {user_data!r}, which is neither bytes nor None"
+            f"assignor {strategy.name!r} failed to say what a member would send: {wrong}"
         )
     unsaid = {} if _load_in(user_data) else load
     if unsaid or draining:

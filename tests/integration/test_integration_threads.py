@@ -185,7 +185,7 @@ def test_who_takes_turns_lets_those_who_wait_go_first() -> None:
             order.append("who waited")
 
     def be_polite() -> None:
-        lock.take_turn()
+        lock.take_turn(PATIENCE)
         order.append("who took turns")
 
     threads = [threading.Thread(target=work) for work in (hold, wait, be_polite)]
@@ -201,7 +201,7 @@ def test_who_takes_turns_lets_those_who_wait_go_first() -> None:
     for thread in threads:
         thread.join(PATIENCE)
     assert order == ["who waited", "who took turns"]
-    assert lock.take_turn()
+    assert lock.take_turn(PATIENCE)
     assert lock.try_within(0)
     lock.release()
 

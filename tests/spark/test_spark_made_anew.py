@@ -104,7 +104,6 @@ def test_under_a_query_that_runs_it_is_begun_from_its_beginning(box: Box) -> Non
     wait_until(lambda: of_the_group(box) == [9, 9], "the group knows other offsets")
 
 
-@pytest.mark.usefixtures("own_worker")
 @pytest.mark.parametrize(("before", "fails"), [(5, "true"), (50, "true"), (50, "false")])
 def test_what_is_committed_of_the_one_before_while_a_run_ends_does_not_count(
     box: Box, before: int, fails: str
@@ -128,6 +127,7 @@ def test_what_is_committed_of_the_one_before_while_a_run_ends_does_not_count(
     assert ranges(batch(box.session(failOnDataLoss="false"), end)) == ALL
 
 
+@pytest.mark.usefixtures("own_worker")
 def test_a_worker_that_has_read_the_one_before_reads_the_new_one(box: Box) -> None:
     session = box.session(failOnDataLoss="false")
     box.produce(5)
