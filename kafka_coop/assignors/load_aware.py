@@ -15,6 +15,7 @@ from kafka_coop.assignors.general import subscriber_sets
 from kafka_coop.assignors.memory import RemembersGeneration
 from kafka_coop.assignors.plan import Plan
 from kafka_coop.assignors.snapshot import Snapshot, SnapshotGroup, snapshot_of
+from kafka_coop.assignors.underway import Underway
 from kafka_coop.errors import text_of
 from kafka_coop.protocol.marks import SubscriptionMarks, append_marks, split_marks
 from kafka_coop.types import (
@@ -111,6 +112,7 @@ class LoadAwareSticky(RemembersGeneration):
         self._published: dict[TopicPartition, float] = {}
         self._left: dict[TopicPartition, float] = {}
         self._heard: dict[TopicPartition, float] = {}
+        self._underway = Underway()
         self._fails = False
         self._warn: Callable[[str], object] = _say_nothing
 
@@ -175,24 +177,34 @@ class LoadAwareSticky(RemembersGeneration):
     def assign(self, cluster: Cluster, group: GroupSubscription) -> Plan:
         """Plans for the group; see the class for what it promises.
 
+        A plan whose members have to give something up is carried out in the round that follows,
+        and not thought over by what has been measured since.
+
         Who has just got a partition has yet to measure it, and there is a round as soon as someone
-        is late to give up: taken for average, what is heavy would have others moved to its owner,
-        and back when it is known.
+        joins: taken for average, what is heavy would have others moved to its owner, and back when
+        it is known.
         """
         snapshot = snapshot_of(cluster, group)
-        owner = snapshot.owned.owner
         heard = self._heard | _said(snapshot, _loads_of(group))
         at = snapshot.claims_of([Partitions.of(heard)]).position
         self._heard = {p: heard[p] for p in snapshot.named(at)}  # what exists still
-        costs = _costs(snapshot.size, at, np.array(list(self._heard.values())))
+        plan = self._underway.rest_of(snapshot)
+        if plan is None:
+            costs = _costs(snapshot.size, at, np.array(list(self._heard.values())))
+            plan = Plan(snapshot, self._levelled(snapshot, costs))
+        self._underway.begins(plan)
+        return plan
+
+    def _levelled(self, snapshot: Snapshot, costs: Counts | None) -> Ints:
+        owner = snapshot.owned.owner
         if costs is None:
-            return Plan(snapshot, balance(snapshot, owner))
+            return balance(snapshot, owner)
         board = _Board(snapshot, owner.copy(), costs)
         board.place(np.flatnonzero(owner == NOBODY))
         least = self._tolerance * float(board.loads.mean()) if board.loads.size else 0.0
         board.level(least)
         board.give_back(owner, least)
-        return Plan(snapshot, board.owner)
+        return board.owner
 
 
 def _say_nothing(_: str) -> None:
