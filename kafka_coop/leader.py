@@ -138,6 +138,7 @@ def lead(
     leader: str = "",
     generation: Generation = NO_GENERATION,
     recalled: Mapping[str, Partitions] | None = None,
+    interruptible: bool = True,
 ) -> LeaderOutcome:
     """Runs the leader's step of one rebalance.
 
@@ -149,6 +150,8 @@ def lead(
         leader: The leader's member id: its own assignment is marked so.
         generation: The round's, for that mark.
         recalled: `LeaderOutcome.recalled` of the round before, whoever led it.
+        interruptible: Whether a KeyboardInterrupt out of the assignor is the user's Ctrl-C, who
+            plans on the main thread. No other thread gets one: there the assignor has failed.
 
     Returns:
         The assignments and how they came about. Never raises for what members sent or the
@@ -156,12 +159,16 @@ def lead(
 
     Raises:
         ConfigurationError: No built-in strategy has this name.
+        KeyboardInterrupt: As said.
     """
     strategy = resolve(assignor) if isinstance(assignor, str) else assignor
-    world = cluster if isinstance(cluster, Cluster) else Cluster(partitions=cluster)
+    given = cluster if isinstance(cluster, Cluster) else Cluster(partitions=cluster)
+    # A strategy that writes into it would have its member find the topics changed, and rebalance.
+    world = replace(given, partitions=dict(given.partitions))
     decoded = _decode(members, instance_ids or {}, joined=strategy.name in _JOINING)
     snapshot = _validate_claims(strategy, world, decoded.planned, recalled)
-    plan, error = _balance(strategy, SnapshotGroup(snapshot, decoded.loads))
+    group = SnapshotGroup(snapshot, decoded.loads)
+    plan, error = _balance(strategy, group, interruptible=interruptible)
     # Of a user's strategy that this leader takes for eager, others may have a version that is not:
     # they claim what they have still. Nobody has under one that is eager with every client.
     eager = strategy.name in EAGER_EVERYWHERE
@@ -320,11 +327,13 @@ def _validate_claims(
 # --- balance, and check the plan -----------------------------------------------------------
 
 
-def _balance(strategy: Assignor, group: SnapshotGroup) -> tuple[Plan, AssignorFailedError | None]:
+def _balance(
+    strategy: Assignor, group: SnapshotGroup, *, interruptible: bool
+) -> tuple[Plan, AssignorFailedError | None]:
     """Runs the assignor; if it fails, everyone keeps what is rightfully theirs.
 
     SystemExit is a failure, too: from a thread it could not end the process, only the membership's
-    event loop. Ctrl-C is the user's, who plans on the main thread.
+    event loop, or leave the group waiting for this round's SyncGroup.
     """
     snapshot = group.snapshot
     try:
@@ -333,9 +342,9 @@ def _balance(strategy: Assignor, group: SnapshotGroup) -> tuple[Plan, AssignorFa
             plan = returned
         else:
             plan = checked(snapshot, returned)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as cause:  # noqa: BLE001  # a user's code may raise anything
+    except BaseException as cause:
+        if interruptible and isinstance(cause, KeyboardInterrupt):
+            raise
         error = AssignorFailedError(
             f"assignor {strategy.name!r} failed ({text_of(cause)}); "
             "members keep what they own, nothing else is assigned until the next rebalance: "

@@ -301,11 +301,14 @@ class ClassicBackend:
         try:
             self._react(event)
         except Exception as error:  # noqa: BLE001  # asyncio would log it, and poll wait for ever
-            self._tell_of_a_bug(error)
-            text = f"a bug in the membership, see the log: {error!r}"
-            failure = Failure(code=LOCAL_FAIL, message=text, retriable=False, cause=error)
-            self.mailbox.put(ef.Step(step_id=0, actions=(ef.RaiseError(failure=failure),)))
+            self._raise_from_poll(error)
             self._set_timer(earliest=_AFTER_A_BUG)
+
+    def _raise_from_poll(self, error: Exception) -> None:
+        self._tell_of_a_bug(error)
+        text = f"a bug in the membership, see the log: {error!r}"
+        failure = Failure(code=LOCAL_FAIL, message=text, retriable=False, cause=error)
+        self.mailbox.put(ef.Step(step_id=0, actions=(ef.RaiseError(failure=failure),)))
 
     def _react(self, event: ev.Event) -> None:
         now = clock.now()
@@ -364,7 +367,7 @@ class ClassicBackend:
             case ef.SendLeave(token=token):
                 self._ask(effect, lambda a: ev.LeaveAnswered(token=token, answer=a))
             case ef.RunAssignor():
-                self._spawn(self._lead(effect))
+                self._spawn(self._lead_or_tell(effect))
             case ef.CoordinatorChanged(node=node):
                 self._standing.coordinator = node
                 if self._guard is not None:
@@ -484,6 +487,13 @@ class ClassicBackend:
             task.cancel()
             self._brokers.drop(node, JOIN_LANE)
 
+    async def _lead_or_tell(self, effect: ef.RunAssignor) -> None:
+        """Without a plan the whole group waits for this member, whose user can close it."""
+        try:
+            await self._lead(effect)
+        except Exception as error:  # noqa: BLE001  # a bug, then: what a strategy raises is caught
+            self._raise_from_poll(error)
+
     async def _lead(self, effect: ef.RunAssignor) -> None:
         """Runs the assignor in a thread of its own: heartbeats go on however long it takes.
 
@@ -504,6 +514,7 @@ class ClassicBackend:
             leader=effect.leader,
             generation=effect.generation,
             recalled=effect.recalled,
+            interruptible=False,
         )
         if is_brief(assignor, effect.cluster, effect.members):
             outcome = run()

@@ -154,6 +154,7 @@ def test_close_does_not_wait_for_a_strategy_that_is_at_work(embedded: EmbeddedKa
     ("how", "text"),
     [
         (SystemExit("config missing"), r"SystemExit.*config missing"),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
         (UnspeakableError(), "UnspeakableError"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import Any
 
@@ -11,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from kafka_coop import CoopConsumer
 from kafka_coop.assignors import CooperativeSticky
+from kafka_coop.backend import classic
 from kafka_coop.broker.pool import Brokers
 from kafka_coop.membership.core import Effects
 from kafka_coop.membership.events import Event, JoinAnswered
@@ -73,6 +75,11 @@ def test_a_member_that_got_no_thread_once_joins_all_the_same(
     assert refused
 
 
+def poll_on(consumer: CoopConsumer) -> None:
+    for _ in range(int(PATIENCE / 0.05)):
+        consumer.poll(0.05)
+
+
 def test_what_nobody_foresaw_fails_a_request_and_not_the_member(
     embedded: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -105,13 +112,25 @@ def test_a_machine_that_raises_is_heard_of_in_poll(
     monkeypatch.setattr(Member, "handle", broken)
     consumer = subscribed(embedded)
 
-    def heard() -> None:
-        for _ in range(int(PATIENCE / 0.05)):
-            consumer.poll(0.05)
-
     try:
         with pytest.raises(KafkaException, match=r"a bug in the membership.*ZeroDivisionError"):
-            heard()
+            poll_on(consumer)
     finally:
         monkeypatch.setattr(Member, "handle", handle)
         consumer.close()
+
+
+def test_a_leader_that_raises_is_heard_of_in_poll(
+    embedded: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole group waits for its SyncGroup: who runs it has to hear of it, and can close it."""
+
+    def broken(*_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(classic, "lead", broken)
+    with (
+        contextlib.closing(subscribed(embedded)) as consumer,
+        pytest.raises(KafkaException, match=r"a bug in the membership.*ZeroDivisionError"),
+    ):
+        poll_on(consumer)

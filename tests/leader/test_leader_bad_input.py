@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -159,6 +159,26 @@ def test_a_strategy_that_exits_has_failed_and_everyone_keeps_what_they_own() -> 
 def test_who_plans_on_the_main_thread_may_interrupt_the_strategy() -> None:
     with pytest.raises(KeyboardInterrupt):
         lead(Raising(KeyboardInterrupt()), {"t": 2}, {"m": subscription("t")})
+
+
+def test_in_another_thread_nobody_interrupts_and_the_strategy_has_failed() -> None:
+    members = {"m": subscription("t", owned={"t": [1]})}
+    outcome = lead(Raising(KeyboardInterrupt()), {"t": 2}, members, interruptible=False)
+    assert given(outcome) == {"m": [1]}
+    assert "KeyboardInterrupt" in str(outcome.error)
+
+
+def test_what_a_strategy_writes_into_the_cluster_is_not_written_into_its_members() -> None:
+    """Its member would find other topics than it had joined with, and rebalance at each look."""
+
+    class Writing(CooperativeSticky):
+        def assign(self, cluster: Cluster, group: GroupSubscription) -> Plan:
+            cast("dict[str, int]", cluster.partitions).clear()
+            return super().assign(cluster, group)
+
+    cluster = Cluster(partitions={"t": 2})
+    assert given(lead(Writing(), cluster, {"m": subscription("t")})) == {"m": [0, 1]}
+    assert cluster.partitions == {"t": 2}
 
 
 class Filling(CooperativeSticky):
