@@ -266,6 +266,9 @@ class GroupPlan:
     def under(self, assignor: str | Assignor) -> GroupPlan:
         """What if, after this plan, the group changes to another strategy?
 
+        One that goes by what its own members remember, as `sticky` and `stream-join-sticky` do,
+        begins anew.
+
         Raises:
             ConfigurationError: No built-in strategy has this name.
         """
@@ -279,6 +282,7 @@ class GroupPlan:
                 generation,
                 load=p.load,
                 draining=p.draining,
+                told=False,
             )
             for m, p in self._carried_out().items()
         }

@@ -107,15 +107,18 @@ def member_after(
     load: Mapping[TopicPartition, float],
     *,
     draining: bool = False,
+    told: bool = True,
 ) -> PlanMember:
     """The member once it was given this assignment, as its next JoinGroup says it.
+
+    Not ``told``, its strategy knows nothing of it: another one made it.
 
     Raises:
         AssignorFailedError: The strategy's `on_assignment` or `subscription_user_data` raised.
     """
     strategy = make()
     try:
-        if assignment.partitions or generation >= 0:
+        if told and (assignment.partitions or generation >= 0):
             strategy.on_assignment(assignment, GroupMetadata(group_id="", generation=generation))
         user_data = strategy.subscription_user_data(subscription.topics)
     except KeyboardInterrupt:

@@ -18,9 +18,10 @@ from optimum import best_by_trying_all, rightful_owners
 import kafka_coop
 import kafka_coop.planning
 from kafka_coop import plan
-from kafka_coop.assignors import LoadAwareSticky, Sticky, known_names
+from kafka_coop.assignors import LoadAwareSticky, Sticky, known_names, resolve
 from kafka_coop.errors import AssignorFailedError, ConfigurationError
 from kafka_coop.leader import lead
+from kafka_coop.membership.interest import Interest, subscription_bytes
 from kafka_coop.planning import Balance, Reason
 from kafka_coop.planning.table import runs
 from kafka_coop.protocol.marks import SubscriptionMarks, append_marks
@@ -32,6 +33,7 @@ from kafka_coop.types import (
     GroupAssignment,
     GroupSubscription,
     Partitions,
+    RebalanceProtocol,
     Subscription,
     TopicPartition,
 )
@@ -202,6 +204,29 @@ def test_a_member_that_drains_goes_on_draining_in_what_follows(name: str) -> Non
     assert drained.again().totals.kept == 4
     assert not drained.join("c").assignment["a"]
     assert drained.under("fairest-sticky").totals.kept == 4
+
+
+@pytest.mark.parametrize("name", known_names())
+def test_a_change_of_strategy_is_planned_by_what_members_send_under_it_then(name: str) -> None:
+    """Its instances were given nothing: a plan said that nothing moves, and 11 of 12 did."""
+    now = plan(
+        "cooperative-sticky", {"t": 12}, owning(c=[0, 1, 2, 3, 4], b=[5, 6, 7], a=[8, 9, 10])
+    )
+    strategy = resolve(name)
+    cooperative = RebalanceProtocol.COOPERATIVE in strategy.supported_protocols
+    sent = {
+        m: subscription_bytes(
+            resolve(name),
+            interest=Interest(topics=("t",)),
+            owned=owned if cooperative else Partitions(),
+            applied=Generation(2),
+            rack=None,
+            rejoins=0,
+        )
+        for m, owned in now.assignment.items()
+    }
+    want = lead(strategy, {"t": 12}, sent).intended
+    assert now.under(name).assignment == {m: a.partitions for m, a in want.items()}
 
 
 def test_the_fewest_moves_leave_a_member_that_drains_what_it_alone_wants() -> None:
