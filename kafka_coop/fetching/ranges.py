@@ -64,6 +64,18 @@ class OffsetsGoneError(Exception):
         self.offset = offset
 
 
+class UnreadableError(KafkaException):
+    """The brokers refuse a partition for good, or the client can't go on.
+
+    Attributes:
+        of: The partition; None: all of them.
+    """
+
+    def __init__(self, of: TopicPartition | None, error: KafkaError) -> None:
+        super().__init__(error)
+        self.of = of
+
+
 class NoProgressError(Exception):
     """Nothing came in time.
 
@@ -283,7 +295,7 @@ class RangeFetcher:
         elif code == KafkaError.GROUP_AUTHORIZATION_FAILED:
             pass  # librdkafka looks for the group's coordinator, which nothing here has use for
         elif error.fatal() or not (error.retriable() or code in _TRANSPORT):
-            raise KafkaException(error)
+            raise UnreadableError(of, error)
 
 
 def _runs(messages: list[Message]) -> Iterator[tuple[TopicPartition, list[Message]]]:

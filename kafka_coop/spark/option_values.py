@@ -18,7 +18,7 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 """In place of an offset: where the log ends. Spark's number."""
 
-_DURATION = re.compile(r"\s*(\d+)\s*(us|ms|s|m|min|h|d|)\s*", re.IGNORECASE)
+_DURATION = re.compile(r"\s*(\d{1,1000})\s*(us|ms|s|m|min|h|d|)\s*", re.IGNORECASE)
 _UNITS = {
     "us": timedelta(microseconds=1),
     "ms": timedelta(milliseconds=1),

@@ -21,12 +21,18 @@ from pyspark.sql.datasource import InputPartition
 
 from kafka_coop.config import parse
 from kafka_coop.fetching.native import position_at
-from kafka_coop.fetching.ranges import NoProgressError, OffsetsGoneError, RangeFetcher
+from kafka_coop.fetching.ranges import (
+    NoProgressError,
+    OffsetsGoneError,
+    RangeFetcher,
+    UnreadableError,
+)
 from kafka_coop.spark.admission import Part, gather, split
-from kafka_coop.spark.errors import DataLossError, MembershipError
+from kafka_coop.spark.errors import DataLossError, MembershipError, SparkSourceError
 from kafka_coop.spark.offsets import Range
 from kafka_coop.spark.options import ReadOptions
 from kafka_coop.spark.records import record_batches
+from kafka_coop.spark.refusals import unread
 from kafka_coop.spark.schema import arrow_schema
 from kafka_coop.spark.tickets import Ticket, TicketOffice
 from kafka_coop.spark.worker import spare_collections
@@ -259,6 +265,8 @@ def _records(
                     f"{error}: are the brokers reachable from the executors? Option "
                     "kafkaConsumer.pollTimeoutMs says how long to wait"
                 ) from None
+        except UnreadableError as error:
+            raise SparkSourceError(unread(error.args[0], error.of, options)) from None
         except OffsetsGoneError as error:
             left[error.of] = _after_loss(options, fetcher, error, left[error.of].stop)
         else:

@@ -14,9 +14,10 @@ from confluent_kafka import KafkaError
 
 from kafka_coop.config.known import KNOWN
 from kafka_coop.hopeless import HOPELESS
-from kafka_coop.spark.errors import OptionError
+from kafka_coop.spark.errors import OptionError, name_of
 from kafka_coop.spark.kafka_keys import PREFIX
 from kafka_coop.spark.options import ReadOptions
+from kafka_coop.types import TopicPartition
 
 _OF_MEMBERS: Final = frozenset({KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION})
 """To a member: the partitions are not its own any more, and it is told so otherwise. To who is no
@@ -24,6 +25,36 @@ member: the group has some."""
 
 _PROPERTY: Final = re.compile(r'property:? "([\w.]+)"|`([\w.]+)`|([\w]+(?:\.[\w]+)+) failed')
 """Which one librdkafka complains of."""
+
+_UNWRITTEN: Final = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant WRITE on that topic, or write to another",
+    KafkaError.MSG_SIZE_TOO_LARGE: "raise option kafka.message.max.bytes, and max.message.bytes "
+    "of the topic",
+    KafkaError._MSG_TIMED_OUT: "are the brokers in kafka.bootstrap.servers reachable? Option "  # noqa: SLF001  # the name of confluent's public constant
+    "kafka.delivery.timeout.ms says how long to try",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant WRITE and DESCRIBE on transactional "
+    "ids that begin with option kafka.transactional.id",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant IDEMPOTENT_WRITE on the cluster, or set option "
+    "kafka.enable.idempotence=false",
+}
+"""What helps, by the code of what keeps records from being written."""
+
+
+def unwritten(error: KafkaError) -> str:
+    """What keeps records from being written, and the remedy where there is one."""
+    remedy = _UNWRITTEN.get(error.code())
+    return error.str() if remedy is None else f"{error.str()}: {remedy}"
+
+
+def unread(error: KafkaError, of: TopicPartition | None, options: ReadOptions) -> str:
+    """Why a partition can't be read; of None, any of the query's."""
+    what = f"what option {options.subscription} names" if of is None else name_of(of)
+    if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        return (
+            f"no right to read {what}: grant READ and DESCRIBE on the topics of option "
+            f"{options.subscription}, or leave them out"
+        )
+    return f"{what} can't be read: {error.str()}"
 
 
 def refused_configuration(whose: str, error: Exception, given: Mapping[str, str]) -> OptionError:

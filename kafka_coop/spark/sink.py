@@ -42,7 +42,7 @@ from pyspark.sql.types import (
 from kafka_coop.config.known import KNOWN, closest
 from kafka_coop.spark.errors import OptionError, SparkSourceError, no_answer
 from kafka_coop.spark.options import SinkOptions
-from kafka_coop.spark.refusals import refused_configuration
+from kafka_coop.spark.refusals import refused_configuration, unwritten
 from kafka_coop.spark.worker import spare_collections
 
 _DEFAULTS: Final = {
@@ -252,7 +252,7 @@ class _Outbox:
         self._topic = options.topic
         self._transactional = options.transactional
         self._failed = 0
-        self._first: KafkaError | None = None
+        self._first: tuple[str, KafkaError] | None = None
         self._delivery_timeout = _delivery_timeout(options.kafka)
         self._producer = Producer(_config(options, _task_name(options.topic)))
         if self._transactional:
@@ -344,15 +344,17 @@ class _Outbox:
         except KafkaException as error:
             raise SinkError(f"the producer can't go on: {error.args[0].str()}") from None
 
-    def _delivered(self, error: KafkaError | None, _message: Message) -> None:
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self._failed += 1
-            self._first = self._first or error
+            self._first = self._first or (str(message.topic()), error)
 
     def _raise_failure(self) -> None:
         if self._first is not None:
+            topic, error = self._first
             raise SinkError(
-                f"{self._failed} records were not written, the first because: {self._first.str()}"
+                f"{self._failed} records were not written, the first, for topic {topic}, because: "
+                f"{unwritten(error)}"
             )
 
     def _tell(self, call: Callable[[float], Any]) -> None:
@@ -363,7 +365,7 @@ class _Outbox:
                 call(_PATIENCE)
             except KafkaException as error:
                 if not error.args[0].retriable():
-                    raise SinkError(f"transaction: {error}") from error
+                    raise SinkError(f"transaction: {unwritten(error.args[0])}") from error
                 if time.monotonic() >= deadline:
                     raise SinkError(
                         f"transaction: no success in {self._delivery_timeout:g} s "

@@ -211,6 +211,12 @@ def without(options: dict[str, str], *names: str) -> dict[str, str]:
         ),
         (stream_options, STREAM | {"metricsPort": "65536"}, "metricsPort", "between"),
         (stream_options, STREAM | {"assignmentTimeout": "never"}, "assignmentTimeout", "duration"),
+        (
+            stream_options,
+            STREAM | {"assignmentTimeout": "9" * 5000},
+            "assignmentTimeout",
+            "duration",
+        ),
         (stream_options, STREAM | {"assignmentTimeout": "200000d"}, "assignmentTimeout", "36500d"),
         (stream_options, STREAM | {"replayHorizon": "9" * 20 + "d"}, "replayHorizon", "too long"),
         (

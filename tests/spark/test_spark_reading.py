@@ -11,9 +11,9 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from kafka_coop.fetching.ranges import NoProgressError, OffsetsGoneError
+from kafka_coop.fetching.ranges import NoProgressError, OffsetsGoneError, UnreadableError
 from kafka_coop.spark import reading
-from kafka_coop.spark.errors import MembershipError
+from kafka_coop.spark.errors import MembershipError, SparkSourceError
 from kafka_coop.spark.offsets import Range
 from kafka_coop.spark.options import ReadOptions, batch_options
 from kafka_coop.spark.reading import RangeTask, read_task
@@ -223,6 +223,27 @@ def test_what_may_be_there_is_not_skipped(
         run(0, TOLERANT)
 
 
+@pytest.mark.parametrize(
+    ("of", "code", "said"),
+    [
+        (
+            TopicPartition("a", 0),
+            KafkaError.TOPIC_AUTHORIZATION_FAILED,
+            "no right to read a:0: grant READ and DESCRIBE on the topics of option subscribe,",
+        ),
+        (TopicPartition("a", 0), KafkaError._BAD_MSG, "a:0 can't be read: Local: Bad message"),
+        (None, KafkaError._FATAL, "what option subscribe names can't be read: Local: Fatal"),
+    ],
+)
+@pytest.mark.usefixtures("fetchers")
+def test_what_the_brokers_refuse_names_the_partition_and_the_option(
+    monkeypatch: pytest.MonkeyPatch, of: TopicPartition | None, code: int, said: str
+) -> None:
+    reads(monkeypatch, UnreadableError(of, KafkaError(code)), (0, 1))
+    with pytest.raises(SparkSourceError, match=said):
+        run(0)
+
+
 def test_of_seventeen_consumers_the_one_idle_longest_is_closed(fetchers: list[Fetcher]) -> None:
     for partition in range(16):
         run(partition)
@@ -287,3 +308,18 @@ def test_tasks_of_many_partitions_read_what_is_theirs(embedded: EmbeddedKafka) -
             found += zip(rows["partition"].to_pylist(), rows["offset"].to_pylist(), strict=True)
         assert sorted(found) == [(p, offset) for p in range(12) for offset in range(*span)]
     assert len(reading._idle) == 1
+
+
+def test_a_task_without_a_right_to_the_topic_says_which_and_what_to_grant(
+    embedded: EmbeddedKafka,
+) -> None:
+    embedded.create_topic("a", partitions=1)
+    written = Producer({"bootstrap.servers": embedded.bootstrap_servers})
+    written.produce("a", b"1")
+    written.flush()
+    embedded.fail("Fetch", *[KafkaError.TOPIC_AUTHORIZATION_FAILED] * 100)
+    options = batch_options(
+        {"kafka.bootstrap.servers": embedded.bootstrap_servers, "subscribe": "a"}
+    )
+    with pytest.raises(SparkSourceError, match="no right to read a:0: grant READ and DESCRIBE"):
+        list(read_task(options, RangeTask((TopicPartition("a", 0), Range(0, 1)))))

@@ -337,7 +337,8 @@ def test_what_the_brokers_refuse_fails_the_task_with_count_and_reason(
 ) -> None:
     embedded.create_topic("a", partitions=1)
     embedded.fail("Produce", KafkaError.TOPIC_AUTHORIZATION_FAILED)
-    with pytest.raises(SinkError, match=r"2 records were not written, .* authorization failed"):
+    said = r"2 records were not written, .* topic a, .* authorization failed: grant WRITE on that"
+    with pytest.raises(SinkError, match=said):
         write_task(embedded_sink(embedded, topic="a"), *columns())
 
 
