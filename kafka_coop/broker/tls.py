@@ -59,6 +59,8 @@ def ssl_context(settings: TlsSettings) -> ssl.SSLContext:
     # Not ssl.create_default_context: since Python 3.13 it demands of every certificate what
     # RFC 5280 does, which in-house authorities rarely meet and librdkafka does not ask.
     context = _Context(ssl.PROTOCOL_TLS_CLIENT)
+    # Some builds of Python, Debian's among them, leave that to OpenSSL's configuration.
+    context.minimum_version = max(context.minimum_version, ssl.TLSVersion.TLSv1_2)
     context.check_hostname = settings.check_hostname and settings.verify
     context.verify_mode = ssl.CERT_REQUIRED if settings.verify else ssl.CERT_NONE
     _load_authorities(context, settings)

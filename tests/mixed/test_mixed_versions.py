@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import subprocess
-import tarfile
+import zipfile
 from datetime import timedelta
 from pathlib import Path
 
@@ -59,13 +59,13 @@ def _before(folder: Path, *changed: str) -> Path:
     """A tree from the history; outside a clone a skip, and a failure where CI is set."""
     try:
         last = _git("log", "-1", "--format=%H", *changed).decode().strip()
-        archive = _git("archive", "--format=tar", f"{last}^", "kafka_coop")
+        archive = _git("archive", "--format=zip", f"{last}^", "kafka_coop")
     except (OSError, subprocess.CalledProcessError) as error:
         if os.environ.get("CI"):
             raise
         pytest.skip(f"not in a clone with its history: {error}")
-    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-        files.extractall(folder, filter="data")
+    with zipfile.ZipFile(io.BytesIO(archive)) as files:
+        files.extractall(folder)
     return folder
 
 
