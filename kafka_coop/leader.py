@@ -164,7 +164,8 @@ def lead(
     strategy = resolve(assignor) if isinstance(assignor, str) else assignor
     given = cluster if isinstance(cluster, Cluster) else Cluster(partitions=cluster)
     # A strategy that writes into it would have its member find the topics changed, and rebalance.
-    world = replace(given, partitions=dict(given.partitions))
+    racks = None if given.replica_racks is None else dict(given.replica_racks)
+    world = Cluster(partitions=dict(given.partitions), replica_racks=racks)
     decoded = _decode(members, instance_ids or {}, joined=strategy.name in _JOINING)
     snapshot = _validate_claims(strategy, world, decoded.planned, recalled)
     group = SnapshotGroup(snapshot, decoded.loads)
@@ -195,7 +196,7 @@ def lead(
         follow_up=granted.follow_up,
         topics=topics,
         error=error,
-        warnings=(*decoded.warnings, *_unseen(topics, world), *plan.notes),
+        warnings=(*decoded.warnings, *_unseen(topics, given), *plan.notes),
         figures=figures(snapshot, plan.owner, granted),
     )
 

@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
+from kafka_coop.assignors import is_built_in
 from kafka_coop.assignors.balance import balance
 from kafka_coop.assignors.columns import NOBODY, Counts, Floats, Ints, loads
 from kafka_coop.assignors.general import subscriber_sets
@@ -188,11 +189,14 @@ class LoadAwareSticky(RemembersGeneration):
         heard = self._heard | _said(snapshot, _loads_of(group))
         at = snapshot.claims_of([Partitions.of(heard)]).position
         self._heard = {p: heard[p] for p in snapshot.named(at)}  # what exists still
-        plan = self._underway.rest_of(snapshot)
+        # What one derived from it makes of a plan, or whether it asks twice, is not known here.
+        remembers = is_built_in(self)
+        plan = self._underway.rest_of(snapshot) if remembers else None
         if plan is None:
             costs = _costs(snapshot.size, at, np.array(list(self._heard.values())))
             plan = Plan(snapshot, self._levelled(snapshot, costs))
-        self._underway.begins(plan)
+        if remembers:
+            self._underway.begins(plan)
         return plan
 
     def _levelled(self, snapshot: Snapshot, costs: Counts | None) -> Ints:

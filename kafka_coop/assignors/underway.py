@@ -37,14 +37,17 @@ class Underway:
         whose it was not to be. Who is late to give up, and claims it still, is none of that.
         """
         plan = self._plan
-        if plan is None or not _same_but_for_owners(plan.snapshot, snapshot):
+        if plan is None or not _follows(plan.snapshot, snapshot):
             return None
         now, before = snapshot.owned.owner, plan.snapshot.owned.owner
         expected = (now == plan.owner) | (now == before) | (now == NOBODY)
         return Plan(snapshot, plan.owner.copy()) if expected.all() else None
 
 
-def _same_but_for_owners(one: Snapshot, other: Snapshot) -> bool:
+def _follows(one: Snapshot, other: Snapshot) -> bool:
+    """Whether the other is of a later round, and differs in nothing but owners."""
+    if other.group.generations.max(initial=0) <= one.group.generations.max(initial=0):
+        return False
     if one.members != other.members or one.topics != other.topics:
         return False
     columns = ((s.counts, *s.subscribers()) for s in (one, other))

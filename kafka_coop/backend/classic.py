@@ -305,10 +305,10 @@ class ClassicBackend:
             self._set_timer(earliest=_AFTER_A_BUG)
 
     def _raise_from_poll(self, error: Exception) -> None:
-        self._tell_of_a_bug(error)
         text = f"a bug in the membership, see the log: {error!r}"
         failure = Failure(code=LOCAL_FAIL, message=text, retriable=False, cause=error)
         self.mailbox.put(ef.Step(step_id=0, actions=(ef.RaiseError(failure=failure),)))
+        self._tell_of_a_bug(error)
 
     def _react(self, event: ev.Event) -> None:
         now = clock.now()

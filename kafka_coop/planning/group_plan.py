@@ -273,6 +273,7 @@ class GroupPlan:
             ConfigurationError: No built-in strategy has this name.
         """
         make = strategy_maker(assignor)
+        same = make().name == self.strategy
         generation = self._next_generation()
         members = {
             m: member_after(
@@ -282,7 +283,7 @@ class GroupPlan:
                 generation,
                 load=p.load,
                 draining=p.draining,
-                told=False,
+                told=same,
             )
             for m, p in self._carried_out().items()
         }

@@ -149,7 +149,7 @@ def read_task(options: ReadOptions, task: RangeTask) -> Iterator[pa.RecordBatch]
         DataLossError: A part of it is gone, and ``failOnDataLoss`` is true.
         MembershipError: Nothing came within ``kafkaConsumer.pollTimeoutMs``, or nobody tells what
             the task is to read.
-        KafkaException: The brokers refuse.
+        SparkSourceError: The brokers refuse; the text names the partition and the option.
     """
     schema = arrow_schema(headers=options.headers)
     _forget_others(options, task.ids)

@@ -19,7 +19,7 @@ from kafka_coop.assignors.plan import Plan
 from kafka_coop.leader import LeaderOutcome, lead
 from kafka_coop.protocol.assignment import decode_assignment
 from kafka_coop.protocol.marks import SubscriptionMarks, append_marks, split_marks
-from kafka_coop.protocol.subscription import encode_subscription
+from kafka_coop.protocol.subscription import decode_subscription, encode_subscription
 from kafka_coop.types import (
     Assignment,
     Cluster,
@@ -583,6 +583,36 @@ def test_what_comes_between_is_planned_for(seed: int, what: str) -> None:
     if (world.group == was and what != "grown") or not first.follow_up:
         pytest.skip("nothing came between")
     assert world.plans_anew()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_who_plans_once_more_for_the_same_round_plans_by_its_loads(seed: int) -> None:
+    """What-if calls, or a coordinator that has a round anew: the first plan was given again."""
+    world = handover(seed)
+    lead(world.leader, world.cluster, world.sent())
+    assert world.plans_anew()
+
+
+def test_one_derived_that_refuses_plans_is_given_new_ones() -> None:
+    """It widened the tolerance until little moves, and would have had the same plan for ever."""
+
+    class Refusing(LoadAwareSticky):
+        def assign(self, cluster: Cluster, group: GroupSubscription) -> Plan:
+            plan = super().assign(cluster, group)
+            return Plan(plan.snapshot, plan.snapshot.owned.owner.copy())
+
+    world = handover(0)
+    world.leader = Refusing(tolerance=TOLERANCE)
+    for _ in range(3):
+        world.round()
+        sent, refused = world.sent(), world.leader
+        world.leader = LoadAwareSticky(tolerance=TOLERANCE)
+        world.leader._heard, refused_heard = dict(refused._heard), dict(refused._heard)
+        cluster, group = world.cluster, {m: decode_subscription(b) for m, b in sent.items()}
+        want = world.leader.assign(cluster, group)
+        refused._heard = refused_heard
+        assert dict(LoadAwareSticky.assign(refused, cluster, group)) == dict(want)
+        world.leader = refused
 
 
 @pytest.mark.parametrize("seed", range(20))

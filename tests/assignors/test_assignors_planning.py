@@ -226,7 +226,9 @@ def test_a_change_of_strategy_is_planned_by_what_members_send_under_it_then(name
         for m, owned in now.assignment.items()
     }
     want = lead(strategy, {"t": 12}, sent).intended
-    assert now.under(name).assignment == {m: a.partitions for m, a in want.items()}
+    then = now.under(name)
+    assert then.assignment == {m: a.partitions for m, a in want.items()}
+    assert then.under(name).totals.kept == then.again().totals.kept
 
 
 def test_the_fewest_moves_leave_a_member_that_drains_what_it_alone_wants() -> None:
