@@ -50,10 +50,7 @@ def unread(error: KafkaError, of: TopicPartition | None, options: ReadOptions) -
     """Why a partition can't be read; of None, any of the query's."""
     what = f"what option {options.subscription} names" if of is None else name_of(of)
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-        return (
-            f"no right to read {what}: grant READ and DESCRIBE on the topics of option "
-            f"{options.subscription}, or leave them out"
-        )
+        return _no_right(f"read {what}", "READ and DESCRIBE", options)
     return f"{what} can't be read: {error.str()}"
 
 
@@ -103,10 +100,7 @@ def refusal(error: KafkaError, names: str, options: ReadOptions) -> str | None:
     if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
         return f"no right to the group of option {group}: grant READ on it, or name another"
     if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-        return (
-            f"no right to the offsets of {names}: grant READ on the topics of option "
-            f"{options.subscription}, or leave them out"
-        )
+        return _no_right(f"the offsets of {names}", "READ", options)
     if code in (KafkaError.OFFSET_METADATA_TOO_LARGE, KafkaError.INVALID_COMMIT_OFFSET_SIZE):
         return (
             f"the brokers don't take the claim on {names} beside its offset "
@@ -115,3 +109,10 @@ def refusal(error: KafkaError, names: str, options: ReadOptions) -> str | None:
     if code in HOPELESS:
         return f"the group of option {group} can't be used: {error.str()}"
     return None
+
+
+def _no_right(to: str, rights: str, options: ReadOptions) -> str:
+    return (
+        f"no right to {to}: grant {rights} on the topics of option {options.subscription}, or "
+        "leave them out"
+    )
