@@ -82,6 +82,7 @@ _PAUSE: Final = 0.2
 _PASSING: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE})
 
 _FATAL: int = KafkaError._FATAL  # noqa: SLF001  # the name of confluent's public constant
+_PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001
 
 _HEADERS = ArrayType(
     StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -318,7 +319,8 @@ class _Outbox:
                     # Which one, such as being fenced, its callback tells.
                     self._flush(_FAREWELL)
                     self._raise_failure()
-                raise SinkError(f"a record for {topic} is refused: {error}") from error
+                why = unwritten(error.args[0])
+                raise SinkError(f"a record for {topic} is refused: {why}") from error
             else:
                 self._serve(lambda: self._producer.poll(0))
                 return
@@ -342,7 +344,7 @@ class _Outbox:
         try:
             return callbacks()
         except KafkaException as error:
-            raise SinkError(f"the producer can't go on: {error.args[0].str()}") from None
+            raise SinkError(f"the producer can't go on: {unwritten(error.args[0])}") from None
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
@@ -352,6 +354,9 @@ class _Outbox:
     def _raise_failure(self) -> None:
         if self._first is not None:
             topic, error = self._first
+            if self._transactional and error.code() in _PURGED:
+                # A transaction that failed takes its records along; why, the next call of it says.
+                self._tell(self._producer.commit_transaction)
             raise SinkError(
                 f"{self._failed} records were not written, the first, for topic {topic}, because: "
                 f"{unwritten(error)}"

@@ -342,6 +342,38 @@ def test_what_the_brokers_refuse_fails_the_task_with_count_and_reason(
         write_task(embedded_sink(embedded, topic="a"), *columns())
 
 
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_producer_that_is_refused_as_a_whole_says_what_helps(
+    embedded: EmbeddedKafka, transactional: bool
+) -> None:
+    """A fatal error, which no record's callback tells."""
+    embedded.create_topic("a", partitions=1)
+    embedded.fail("InitProducerId", KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+    named = {"transactional": "true", "kafka.transactional.id": "t"} if transactional else {}
+    options = embedded_sink(embedded, topic="a", **named)
+    with pytest.raises(SinkError, match=r"uthorization failed: grant IDEMPOTENT_WRITE on the"):
+        write_task(options, *columns())
+
+
+def test_a_topic_that_is_refused_in_a_transaction_says_what_helps(embedded: EmbeddedKafka) -> None:
+    """Its records only say that they were purged."""
+    embedded.create_topic("a", partitions=1)
+    embedded.fail("AddPartitionsToTxn", KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    named = {"transactional": "true", "kafka.transactional.id": "t"}
+    with pytest.raises(SinkError, match="grant WRITE on that topic"):
+        write_task(embedded_sink(embedded, topic="a", **named), *columns())
+
+
+def test_a_record_that_is_larger_than_the_producer_may_send_says_what_helps(
+    embedded: EmbeddedKafka,
+) -> None:
+    embedded.create_topic("a", partitions=1)
+    options = embedded_sink(embedded, topic="a", **{"kafka.message.max.bytes": "1000"})
+    large = pa.RecordBatch.from_arrays([pa.array([b"x" * 2000], pa.binary())], ["value"])
+    with pytest.raises(SinkError, match=r"record for a .*raise option kafka\.message\.max\."):
+        write_task(options, ("value",), iter([large]))
+
+
 def test_a_partition_that_is_not_there_fails_the_task(embedded: EmbeddedKafka) -> None:
     embedded.create_topic("a", partitions=2)
     bad = columns(partition=pa.array([1, 2], pa.int32()))
