@@ -82,6 +82,8 @@ class BrokerAssignedBackend:
         """What the user is told of at the moment."""
         self._given: frozenset[str] = frozenset()
         """Topics of which the group has given us something."""
+        self._unwanted = NO_PARTITIONS
+        """What `unsubscribe` gives up. Nothing is auto-committed for it."""
         self._steps = 0
         self._spent: StepDone | None = None
         self._attend: Callable[[], None] = lambda: None
@@ -114,6 +116,7 @@ class BrokerAssignedBackend:
     def unsubscribe(self) -> None:
         """See `Backend.unsubscribe`."""
         with self._lock:
+            self._unwanted |= self._owned | self._coming
             self._fetcher.unsubscribe()
 
     def drain(self) -> bool:
@@ -220,7 +223,8 @@ class BrokerAssignedBackend:
 
     def _revoked(self, gone: Partitions) -> None:
         self._book()
-        self._give_up(revoke(gone & self._owned, auto_commit=self._config.auto_commit))
+        auto_commit = self._config.auto_commit and not gone & self._unwanted
+        self._give_up(revoke(gone & self._owned, auto_commit=auto_commit))
 
     def _lost(self, gone: Partitions) -> None:
         self._book()
@@ -247,6 +251,7 @@ class BrokerAssignedBackend:
         self._giving_up = at.giving_up
         self._steps = at.step.step_id
         self._owned, self._coming = at.owned, NO_PARTITIONS
+        self._unwanted &= self._owned
 
     def _carry_out(self) -> None:
         self._book()

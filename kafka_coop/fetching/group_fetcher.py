@@ -17,10 +17,11 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import confluent_kafka
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaException, Message
 
 from kafka_coop.fetching.aside import Aside
 from kafka_coop.fetching.callbacks import CallbackGuard
+from kafka_coop.fetching.group_errors import not_subscribed, why_it_is_over
 from kafka_coop.fetching.group_metadata import decode_group_metadata
 from kafka_coop.fetching.group_partitions import GroupPartitions
 from kafka_coop.fetching.group_starts import UNHEARD, look_up
@@ -30,11 +31,13 @@ from kafka_coop.fetching.native import (
     error_code,
     fetched_offsets,
     known_positions,
+    native_commits,
     native_partitions,
     partition_of,
     plain_partitions,
 )
 from kafka_coop.fetching.queries import Queries
+from kafka_coop.membership.failures import LOCAL_FATAL
 from kafka_coop.offsets.starts import Starts
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import FetchedOffset, OffsetAndMetadata
@@ -52,38 +55,19 @@ wants nothing. It asks nobody for that, and takes some milliseconds."""
 _TRIES = 20
 """To tell of a rebalance: for many a Ctrl-C, not without end."""
 
-_FATAL: int = KafkaError._FATAL  # noqa: SLF001  # the name of confluent's public constant
+_OF_ONE = frozenset(
+    {
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.unknown_topic_id,
+        ErrorCode.topic_authorization_failed,
+        ErrorCode.offset_metadata_too_large,
+        ErrorCode.invalid_commit_offset_size,
+    }
+)
+"""What the broker says of one partition of a commit, whatever becomes of the others."""
 
 _NONES = 0x7FFF_FFFF
 """The number of a partition that no topic has."""
-
-_REMEDIES = {
-    KafkaError(code).str(): remedy
-    for code, remedy in {
-        KafkaError.GROUP_ID_NOT_FOUND: (
-            "The group has classic members, and the broker does not upgrade it: a leader's "
-            "strategy keeps data in the assignment (all of kafka_coop's do but 'sticky'), or "
-            "group.consumer.migration.policy forbids it. Stop the classic members first, then "
-            "start those with group.protocol=consumer (docs/MIGRATION.md)"
-        ),
-        KafkaError.UNKNOWN: (
-            "The broker could not take this member in, and its log says why. Most likely the group "
-            "has classic members, and was amid a rebalance: end this process, and start it again "
-            "when the group is Stable (docs/MIGRATION.md)"
-        ),
-        KafkaError.UNRELEASED_INSTANCE_ID: (
-            "Another member runs with this group.instance.id: give each its own. Or it has died "
-            "without close(): the broker keeps its place until its session is over "
-            "(group.consumer.session.timeout.ms, 45 s unless set). End this process, and start it "
-            "again then (docs/MIGRATION.md)"
-        ),
-        KafkaError.UNSUPPORTED_ASSIGNOR: (
-            "The broker has no assignor of the name in group.remote.assignor: name one that is in "
-            "its group.consumer.assignors ('uniform', 'range'), or remove the key"
-        ),
-    }.items()
-}
-"""What to do, by the broker's word for why it is over. The code itself librdkafka does not tell."""
 
 
 class GroupFetcher(Queries):
@@ -100,6 +84,9 @@ class GroupFetcher(Queries):
     def __init__(self, config: Mapping[str, Any], *, logger: Any | None = None) -> None:
         options = {} if logger is None else {"logger": logger}
         self.over = False
+        self._verdict: Message | None = None
+        """Why it is over, until the user is told."""
+        self._topics: list[str] = []
         self._guard = CallbackGuard()
         self._consumer = confluent_kafka.Consumer(
             self._guard.guarded(config) | _NEVER_COMMIT, **options
@@ -123,14 +110,23 @@ class GroupFetcher(Queries):
 
         The three are called inside `next`, `take` and `leave`. What they raise is raised there.
         What is assigned is fetched once it is added, in there or later.
+
+        Raises:
+            KafkaException: ``_INVALID_ARG``: librdkafka can't read one of the patterns.
+                ``_FATAL``: the membership is over for good. All stays as it was.
         """
-        self._subscribed, self._told = True, (assigned, lost)
-        self._consumer.subscribe(
-            topics,
-            on_assign=lambda _, given: self._given(plain_partitions(given), assigned),
-            on_revoke=lambda _, gone: self._taken(plain_partitions(gone), revoked),
-            on_lost=lambda _, gone: self._taken(plain_partitions(gone), lost),
-        )
+        before = self._subscribed, self._told, self._topics
+        self._subscribed, self._told, self._topics = True, (assigned, lost), topics
+        try:
+            self._consumer.subscribe(
+                topics,
+                on_assign=lambda _, given: self._given(plain_partitions(given), assigned),
+                on_revoke=lambda _, gone: self._taken(plain_partitions(gone), revoked),
+                on_lost=lambda _, gone: self._taken(plain_partitions(gone), lost),
+            )
+        except KafkaException as failure:
+            self._subscribed, self._told, self._topics = before
+            raise not_subscribed(failure.args[0], topics) from None
 
     # What an exception (Ctrl-C) keeps from whoever is told, here or before our first line, is noted
     # before it is told, and told by the next poll. Whoever is told twice takes it for once.
@@ -191,7 +187,11 @@ class GroupFetcher(Queries):
     def unsubscribe(self) -> None:
         """Wants nothing, and leaves. What is owned goes with the next `next`."""
         self._subscribed = False
-        self._consumer.unsubscribe()
+        try:
+            self._consumer.unsubscribe()
+        except KafkaException as failure:
+            if failure.args[0].code() != LOCAL_FATAL:  # it is out, then, and is yet to hear why
+                raise
 
     def leave(self, owns: Callable[[], bool]) -> None:
         """Gives everything up, leaves the group, and closes.
@@ -218,17 +218,18 @@ class GroupFetcher(Queries):
         An assignment that has come since the last poll, too: its callback comes before.
         """
         member = self._subscribed
-        if self.over or not (member or owns()):
-            return  # it has failed for good, or never was a member: nobody is told of anything
-        # What came from here on would be nobody's, and count as consumed.
-        self.pause(self._partitions.fetched)
-        self.unsubscribe()
-        for _ in range(_LOOKS):
-            message = self._consumer.poll(_LOOK)
-            if message is not None:
-                self._explained(message)
-            if self._has_nothing(owns, member=member):
-                return
+        if not self.over and (member or owns()):
+            # What came from here on would be nobody's, and count as consumed.
+            self.pause(self._partitions.fetched)
+            self.unsubscribe()
+            for _ in range(_LOOKS):
+                message = self._consumer.poll(_LOOK)
+                if message is not None:
+                    self._is_verdict(message)
+                if self._has_nothing(owns, member=member):
+                    break
+        if self.over:
+            self._lose_all()
 
     def _has_nothing(self, owns: Callable[[], bool], *, member: bool) -> bool:
         """Whether nothing of the group's is left; who was no member may have some by hand."""
@@ -280,21 +281,20 @@ class GroupFetcher(Queries):
     def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Commits, waits, and returns each partition's error."""
-        native = [
-            confluent_kafka.TopicPartition(
-                of.topic,
-                of.partition,
-                at.offset,
-                leader_epoch=at.leader_epoch,
-                **({"metadata": at.metadata} if at.metadata else {}),
-            )
-            for of, at in offsets.items()
-        ]
+        """Commits, waits, and returns each partition's error.
+
+        confluent-kafka tells of all what the broker says of one, of which the others are committed:
+        so each half is committed by itself then, and again the halves of what is refused.
+        """
         try:
-            answered = self._consumer.commit(offsets=native, asynchronous=False)
+            answered = self._consumer.commit(offsets=native_commits(offsets), asynchronous=False)
         except KafkaException as failure:
-            return dict.fromkeys(offsets, error_code(failure.args[0]))
+            code = error_code(failure.args[0])
+            if len(offsets) == 1 or code not in _OF_ONE:
+                return dict.fromkeys(offsets, code)
+            each = list(offsets)
+            halves = ({of: offsets[of] for of in half} for half in (each[::2], each[1::2]))
+            return self.commit(next(halves)) | self.commit(next(halves))
         return {TopicPartition(p.topic, p.partition): error_code(p.error) for p in answered or ()}
 
     def committed(
@@ -349,55 +349,78 @@ class GroupFetcher(Queries):
 
     def next(self, timeout: float) -> Message | None:
         """See `Fetching.next`. Rebalances are carried out inside."""
-        self._guard.serve()
-        self._catch_up()
-        if self._given_untold or self._taken_untold:
-            self._tell_what_was_missed()
-        self._settle()
+        self._prepare()
+        if self._verdict is not None:
+            return self._tell_verdict()
         try:
             message = self._consumer.poll(timeout)
-            if message is not None:
-                message = self._explained(message)
+            if message is not None and self._is_verdict(message):
+                message = None
+            elif message is not None:
                 self._last_taken = (message,)
         except BaseException:
             self._swallowed = True  # before any call, as in `Fetcher`
             self._catch_up()
             raise
         if message is None:
-            self._guard.serve()
+            return self._tell_verdict()
         return message
 
     def take(self, n: int, timeout: float) -> list[Message]:
         """See `Fetching.take`. Rebalances are carried out inside."""
+        self._prepare()
+        if self._verdict is None:
+            try:
+                messages = self._consumer.consume(n, timeout)
+                taken = [message for message in messages if not self._is_verdict(message)]
+                self._last_taken = taken[:]  # no call from here on, as in `Fetcher`
+            except BaseException:
+                self._swallowed = True  # before any call, as in `Fetcher`
+                self._catch_up()
+                raise
+            if taken:
+                return taken
+        verdict = self._tell_verdict()
+        return [] if verdict is None else [verdict]
+
+    def _prepare(self) -> None:
         self._guard.serve()
         self._catch_up()
         if self._given_untold or self._taken_untold:
             self._tell_what_was_missed()
         self._settle()
-        try:
-            taken = [self._explained(message) for message in self._consumer.consume(n, timeout)]
-            self._last_taken = taken[:]  # no call from here on, as in `Fetcher`
-        except BaseException:
-            self._swallowed = True  # before any call, as in `Fetcher`
-            self._catch_up()
-            raise
-        if not taken:
-            self._guard.serve()
-        return taken
 
-    def _explained(self, message: Message) -> Message:
-        """The message. One that ends the membership says so, as librdkafka's does not: `fatal()`.
+    def _is_verdict(self, message: Message) -> bool:
+        """Whether it ends the membership, for good. It comes once.
 
-        It comes once. Who went on without a look at its text would never be a member again.
+        Who went on without a look at its text would never be a member again: so it says `fatal()`,
+        as librdkafka's own does not.
         """
         error = message.error()
-        if error is None or error.code() != _FATAL:
-            return message
+        if error is None or error.code() != LOCAL_FATAL:
+            return False
+        told = why_it_is_over(error.str(), self._topics)
+        self._verdict = error_message(partition_of(message), error.code(), told, fatal=True)
         self.over = True
-        text = error.str()
-        remedies = [remedy for why, remedy in _REMEDIES.items() if why in text]
-        text = ". ".join([text, *remedies])
-        return error_message(partition_of(message), error.code(), text, fatal=True)
+        return True
+
+    def _tell_verdict(self) -> Message | None:
+        """Why it is over, if it is, behind the records that came before.
+
+        The user hears first that what the group gave is lost. What is raised there keeps the
+        verdict for the next call.
+        """
+        if self._verdict is not None:
+            self._lose_all()
+        self._guard.serve()
+        verdict, self._verdict = self._verdict, None
+        return verdict
+
+    def _lose_all(self) -> None:
+        """What was assigned librdkafka has dropped, and told nobody. Others will have it."""
+        if (gone := self._partitions.given) and self._told is not None:
+            _, lost = self._told
+            self._taken(gone, lost)
 
     def _settle(self) -> None:
         """Enters what was taken last into the ledger, before it grows stale."""

@@ -44,6 +44,7 @@ class GroupPartitions:
     Attributes:
         fetched: What is to be fetched, paused ones included.
         starts: Where these are to begin; after that, where they began.
+        given: What the group has given, and not taken yet.
         undone: librdkafka has yet to follow; `follow` has it do so.
     """
 
@@ -52,7 +53,7 @@ class GroupPartitions:
         self.starts: Mapping[TopicPartition, OffsetAndMetadata] = {}
         self.undone = False
         self._consumer = consumer
-        self._given = NO_PARTITIONS
+        self.given = NO_PARTITIONS
         self._due = NO_PARTITIONS
         """What librdkafka has yet to be told where to begin with, or that it stands still."""
         self._gone = NO_PARTITIONS
@@ -70,7 +71,7 @@ class GroupPartitions:
     def give(self, given: Partitions) -> None:
         """The group has given these. What of them is not fetched stands still."""
         due = self._due | (given - self.fetched)
-        self._given, self._due, self.undone = self._given | given, due, True
+        self.given, self._due, self.undone = self.given | given, due, True
         self.follow()
 
     def take(self, gone: Partitions, by_hand: Partitions = NO_PARTITIONS) -> None:
@@ -78,7 +79,7 @@ class GroupPartitions:
         if by_hand:
             self.starts = {**self.starts, **known_positions(self.positions(by_hand))}
         paused = self._paused & by_hand
-        self._drop(gone, self._given - gone)
+        self._drop(gone, self.given - gone)
         fetched, due = self.fetched | by_hand, self._due | by_hand
         self.fetched, self._due, self._paused = fetched, due, self._paused | paused
         self.follow()
@@ -114,7 +115,7 @@ class GroupPartitions:
         """
         if unknown := partitions - self.fetched:
             raise local_error(LOCAL_INVALID_ARG, f"not fetched: {list(unknown)}")
-        self._drop(partitions, self._given)
+        self._drop(partitions, self.given)
         self.follow()
 
     def pause(self, partitions: Partitions) -> None:
@@ -165,7 +166,7 @@ class GroupPartitions:
         if new := self._due - actual:
             self._assign(new & self.fetched, new - self.fetched)
         self._due = (self._due - new) & self.fetched
-        self._flag(self._given - self.fetched)
+        self._flag(self.given - self.fetched)
         self._begin()
         self.undone = bool(self._due)
 
@@ -220,12 +221,12 @@ class GroupPartitions:
             What was given, and what was taken, for `adopt`.
         """
         actual = self._actual()
-        return actual - self._given - self.fetched, self._given - actual
+        return actual - self.given - self.fetched, self.given - actual
 
     def adopt(self, given: Partitions, gone: Partitions) -> None:
         """So it is from now on: what was given stands still."""
         if given or gone:
-            self._drop(gone, (self._given | given) - gone)
+            self._drop(gone, (self.given | given) - gone)
             self.follow()
 
     def _drop(self, partitions: Partitions, given: Partitions) -> None:
@@ -233,7 +234,7 @@ class GroupPartitions:
         fetched, due = self.fetched - partitions, self._due - partitions
         gone, paused = self._gone | (partitions - given), self._paused - partitions
         self.fetched, self._due, self._gone, self._paused = fetched, due, gone, paused
-        self._given, self.undone = given, True
+        self.given, self.undone = given, True
 
     def _actual(self) -> Partitions:
         return plain_partitions(self._consumer.assignment())

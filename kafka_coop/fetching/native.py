@@ -15,7 +15,7 @@ from confluent_kafka import (
     Message,
 )
 
-from kafka_coop.membership.failures import LOCAL_INVALID_ARG
+from kafka_coop.membership.failures import LOCAL_FATAL, LOCAL_INVALID_ARG
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import FetchedOffset, OffsetAndMetadata
 from kafka_coop.types import Partitions, TopicPartition
@@ -33,12 +33,17 @@ def local_error(code: int, text: str) -> KafkaException:
 
 
 def error_code(error: Any) -> ErrorCode:
-    """Kafka's code of a KafkaError; None: no error. Local errors are told as time-outs."""
+    """Kafka's code of a KafkaError; None: no error.
+
+    Local errors are told as time-outs, but for the one of a member that is out for good.
+    """
     if error is None:
         return ErrorCode.none
     code = error.code()
     if code == _STALE_MEMBER_EPOCH:
         return ErrorCode.illegal_generation
+    if code == LOCAL_FATAL:
+        return ErrorCode.unknown_member_id
     if code < 0:
         return ErrorCode.request_timed_out
     try:
@@ -120,6 +125,22 @@ def native_starts(
             leader_epoch=start.leader_epoch,
         )
         for of, start in starts.items()
+    ]
+
+
+def native_commits(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+) -> list[confluent_kafka.TopicPartition]:
+    """The partitions with what is to be committed of them."""
+    return [
+        confluent_kafka.TopicPartition(
+            of.topic,
+            of.partition,
+            at.offset,
+            leader_epoch=at.leader_epoch,
+            **({"metadata": at.metadata} if at.metadata else {}),
+        )
+        for of, at in offsets.items()
     ]
 
 

@@ -27,7 +27,7 @@ from kafka_coop.config import parse
 from kafka_coop.errors import RequestTimedOutError
 from kafka_coop.fetching.group_fetcher import GroupFetcher, Told
 from kafka_coop.fetching.group_starts import look_up
-from kafka_coop.membership.effects import Step
+from kafka_coop.membership.effects import CommitPositions, Step
 from kafka_coop.membership.events import StepDone
 from kafka_coop.membership.record import RebalanceRecord
 from kafka_coop.offsets import starts
@@ -173,6 +173,9 @@ class Librdkafka:
             self.absent -= 1
             return False
         return self.coordinator.is_set() and within >= self.takes and not self.left
+
+    def unsubscribe(self) -> None:
+        """What is owned goes with a later poll."""
 
     def leave(self, _owns: Callable[[], bool]) -> None:
         self.left = True
@@ -351,6 +354,34 @@ def test_what_is_revoked_by_closing_is_committed(group: Group) -> None:
         group.librdkafka.assigned(ALL)
     group.backend.begin_close()
     assert taken == [{THERE: ErrorCode.none}]
+
+
+def test_what_is_unsubscribed_from_is_not_auto_committed_and_what_comes_after_it_is(
+    group: Group,
+) -> None:
+    """Also where another subscription follows at once, before it is revoked."""
+    steps: list[Step] = []
+    group.attending = lambda: steps.extend(
+        item for item in group.backend.mailbox.items if isinstance(item, Step)
+    )
+    with group.lock:
+        group.librdkafka.assigned(ALL)
+    group.backend.unsubscribe()
+    group.backend.subscribe(("u",), ())
+    with group.lock:
+        group.librdkafka.revoked(ALL)
+        group.librdkafka.assigned(ALL)
+        group.librdkafka.revoked(ALL)
+    assert list(dict.fromkeys(_commits(steps))) == [(2, False), (4, True)]
+
+
+def _commits(steps: list[Step]) -> list[tuple[int, bool]]:
+    """Each revocation's number, and whether it has something auto-committed."""
+    return [
+        (step.step_id, any(isinstance(action, CommitPositions) for action in step.actions))
+        for step in steps
+        if step.blocking
+    ]
 
 
 def test_what_is_another_members_is_not_committed(group: Group) -> None:

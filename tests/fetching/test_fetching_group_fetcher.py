@@ -16,11 +16,15 @@ import pytest
 from confluent_kafka import OFFSET_STORED, KafkaError, KafkaException, Message
 from fetching_stand_in import NATIVE, InterruptionError, StandIn, Striking
 from fetching_support import in_turn, offsets, record
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from striking import striking
 
 from kafka_coop.fetching import callbacks, group_fetcher, group_partitions
 from kafka_coop.fetching.group_fetcher import GroupFetcher
 from kafka_coop.fetching.group_metadata import encode_group_metadata
+from kafka_coop.fetching.native import plain_partitions
+from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import OffsetAndMetadata
 from kafka_coop.types import (
     NO_PARTITIONS,
@@ -49,6 +53,9 @@ class Group(StandIn):
         inside: It is in a callback, and so may not be asked what it would not come back from.
         credentials: What it logs in with.
         closed: It is; whoever asks it anything from then on, or is told of anything, fails.
+        out: It is no member any more, for good.
+        uncommittable: Partitions that the coordinator takes no offset of, and its code.
+        committing: The partitions of each commit.
         made: All of them.
     """
 
@@ -67,15 +74,41 @@ class Group(StandIn):
         self.inside = False
         name = config.get("sasl.username", "first")
         self.credentials = (str(name), str(config.get("sasl.password", "")))
+        self.out = False
+        self.uncommittable: Partitions = NO_PARTITIONS
+        self.committing: list[Partitions] = []
         self.made.append(self)
 
+    def commit(self, *, offsets: NATIVE, asynchronous: bool) -> NATIVE:
+        """As confluent's: what is wrong with one is all that is told."""
+        assert not asynchronous
+        self.committing.append(plain_partitions(offsets))
+        if self.failure is not None:
+            raise KafkaException(KafkaError(self.failure))
+        if self.committing[-1] & self.uncommittable:
+            raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+        return offsets
+
+    def fail_for_good(self) -> None:
+        """Drops what is assigned, tells no callback, and has a message that says why."""
+        self.upcoming.clear()
+        self.out = True
+        code: int = KafkaError._FATAL
+        self.errors = [Message(error=KafkaError(code, "Fatal error: it is over"))]
+
     def subscribe(self, _topics: list[str], **told: Callable[[Any, NATIVE], None]) -> None:
+        self._require_membership()
         self.told = told
 
     def unsubscribe(self) -> None:
         """Before what is revoked comes what was assigned and not told of yet."""
+        self._require_membership()
         pending = [p for how, given in self.queue if how == "on_assign" for p in given]
         self.queue.append(("on_revoke", [*self.upcoming, *pending]))
+
+    def _require_membership(self) -> None:
+        if self.out:
+            raise KafkaException(KafkaError(KafkaError._FATAL))
 
     def close(self) -> None:
         self.closed = True
@@ -333,6 +366,132 @@ def test_who_was_no_member_or_is_none_any_more_just_closes(bench: Bench, over: b
 
 
 @pytest.mark.parametrize("how", ["next", "take"])
+def test_who_is_out_for_good_hears_that_all_is_lost_and_then_why(bench: Bench, how: str) -> None:
+    """librdkafka tells no callback: a user would go on as the owner of what others have."""
+    told = Told(bench.fetcher)
+    bench.native.queue.append(("on_assign", [0, 1]))
+    bench.fetcher.next(0)
+    bench.native.fail_for_good()
+    message = bench.fetcher.next(0) if how == "next" else bench.fetcher.take(8, 0)[0]
+    assert told.of == [("assigned", BOTH), ("lost", BOTH)]
+    assert is_the_verdict(message)
+    assert not bench.fetcher.assignment()
+    assert bench.fetcher.positions(BOTH) == {}
+    bench.native.errors = []
+    assert bench.fetcher.next(0) is None
+    assert told.of == [("assigned", BOTH), ("lost", BOTH)]
+
+
+def is_the_verdict(message: Message | None) -> bool:
+    error = None if message is None else message.error()
+    return error is not None and error.fatal()
+
+
+def test_what_came_before_the_end_is_delivered_before_it(bench: Bench) -> None:
+    told = Told(bench.fetcher)
+    bench.native.queue.append(("on_assign", [0]))
+    bench.fetcher.next(0)
+    came = bench.native.consume(8, 0)
+    bench.native.fail_for_good()
+    bench.native.errors = [*came, *bench.native.errors]
+    assert bench.fetcher.take(9, 0) == came
+    assert told.of == [("assigned", JUST_A)]
+    assert is_the_verdict(bench.fetcher.take(9, 0)[0])
+    assert told.of == [("assigned", JUST_A), ("lost", JUST_A)]
+
+
+def test_what_on_lost_raises_keeps_the_reason_for_the_next_poll(bench: Bench) -> None:
+    def fail(_: Partitions) -> None:
+        raise InterruptionError
+
+    bench.fetcher.subscribe(["t"], assigned=lambda _: None, revoked=_never, lost=fail)
+    bench.native.queue.append(("on_assign", [0]))
+    bench.fetcher.next(0)
+    bench.native.fail_for_good()
+    with pytest.raises(InterruptionError):
+        bench.fetcher.next(0)
+    bench.native.errors = []
+    bench.fetcher._taken_untold = NO_PARTITIONS  # who hears it again, says the same again
+    assert is_the_verdict(bench.fetcher.next(0))
+
+
+@pytest.mark.parametrize("knows", [False, True])
+def test_who_closes_when_it_is_out_for_good_hears_that_all_is_lost(
+    bench: Bench, knows: bool
+) -> None:
+    told = Told(bench.fetcher)
+    bench.native.queue.append(("on_assign", [0, 1]))
+    bench.fetcher.next(0)
+    bench.native.fail_for_good()
+    if knows:
+        bench.fetcher.next(0)
+        bench.native.errors = []
+    bench.fetcher.leave(lambda: bool(told.owned))
+    assert told.of == [("assigned", BOTH), ("lost", BOTH)]
+    assert bench.native.closed
+
+
+def test_who_is_out_for_good_has_nothing_to_unsubscribe_from(bench: Bench) -> None:
+    bench.native.fail_for_good()
+    bench.fetcher.unsubscribe()
+    with pytest.raises(KafkaException, match="make another one"):
+        Told(bench.fetcher)
+
+
+def test_patterns_that_librdkafka_refuses_are_named_and_all_stays(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Told(bench.fetcher)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
+
+    with monkeypatch.context() as refusing:
+        refusing.setattr(bench.native, "subscribe", refuse)
+        with pytest.raises(KafkaException, match=r"correct '\^\(\?!a\)', or list the topics"):
+            bench.fetcher.subscribe(["t", "^(?!a)"], assigned=_never, revoked=_never, lost=_never)
+    bench.native.queue.append(("on_assign", [0]))
+    bench.fetcher.next(0)
+    bench.native.fail_for_good()
+    bench.fetcher.next(0)
+    assert told.of == [("assigned", JUST_A), ("lost", JUST_A)], "those who were told before"
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(bad=st.sets(st.integers(0, 20)), count=st.integers(1, 20))
+def test_of_a_commit_each_partition_has_its_own_result(
+    bench: Bench, bad: set[int], count: int
+) -> None:
+    """Of a commit that fails in part, confluent-kafka tells no more than that it fails."""
+    each = [TopicPartition("t", partition) for partition in range(count)]
+    native = bench.native
+    native.uncommittable = Partitions.of(TopicPartition("t", partition) for partition in bad)
+    native.committing.clear()
+    results = bench.fetcher.commit({of: OffsetAndMetadata(offset=1) for of in each})
+    unknown = ErrorCode.unknown_topic_or_partition
+    assert results == {of: unknown if of in native.uncommittable else ErrorCode.none for of in each}
+    refused = sum(of in native.uncommittable for of in each)
+    assert len(native.committing) <= 1 + 2 * refused * count.bit_length()
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [
+        (KafkaError.STALE_MEMBER_EPOCH, ErrorCode.illegal_generation),
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, ErrorCode.group_authorization_failed),
+        (KafkaError._TIMED_OUT, ErrorCode.request_timed_out),
+        (KafkaError._FATAL, ErrorCode.unknown_member_id),
+    ],
+)
+def test_a_commit_that_is_refused_as_a_whole_is_made_once(
+    bench: Bench, failure: int, code: ErrorCode
+) -> None:
+    bench.native.failure = failure
+    assert bench.fetcher.commit(STARTS) == {A: code, B: code}
+    assert bench.native.committing == [BOTH]
+
+
+@pytest.mark.parametrize("how", ["next", "take"])
 @pytest.mark.parametrize(
     ("why", "remedy"),
     [
@@ -340,6 +499,8 @@ def test_who_was_no_member_or_is_none_any_more_just_closes(bench: Bench, over: b
         (KafkaError.UNRELEASED_INSTANCE_ID, "group.consumer.session.timeout.ms"),
         (KafkaError.UNSUPPORTED_ASSIGNOR, "group.remote.assignor"),
         (KafkaError.UNKNOWN, "when the group is Stable"),
+        (KafkaError.GROUP_MAX_SIZE_REACHED, "group.consumer.max.size"),
+        (KafkaError.INVALID_REGULAR_EXPRESSION, r"correct '^(a)\1', and start"),
         (KafkaError.INVALID_REQUEST, ""),
     ],
 )
@@ -351,6 +512,7 @@ def test_what_ends_the_membership_is_fatal_and_says_what_to_do(
     code: int = KafkaError._FATAL
     bench.native.errors = [Message(error=KafkaError(code, told))]
     fetcher = bench.fetcher
+    fetcher.subscribe(["t", r"^(a)\1"], assigned=_never, revoked=_never, lost=_never)
     message = fetcher.next(0) if how == "next" else fetcher.take(8, 0)[0]
     assert message is not None
     error = message.error()
@@ -381,7 +543,7 @@ def test_a_coordinator_that_refuses_is_heard_and_one_that_says_nothing_is_not(
 # --- what the group gave -------------------------------------------------------------------------
 
 
-def given(bench: Bench, *known: TopicPartition) -> Told:
+def assigned(bench: Bench, *known: TopicPartition) -> Told:
     """Both partitions are given, and where these start is known by then."""
     told = Told(bench.fetcher)
     told.starts = {of: STARTS[of] for of in known}
@@ -401,7 +563,7 @@ def answering_the_group(native: Group) -> None:
 
 
 def test_what_has_no_start_yet_stands_still(bench: Bench) -> None:
-    given(bench, A)
+    assigned(bench, A)
     assert bench.native.upcoming.keys() == {0, 1}, "librdkafka has them all"
     assert bench.native.ran_from == {0: 0}, "nor is anything fetched of it"
     assert Partitions.of(offsets(bench.fetcher.take(8, 0))) == JUST_A
@@ -413,7 +575,7 @@ def test_what_has_no_start_yet_stands_still(bench: Bench) -> None:
 
 
 def test_it_begins_with_a_later_poll_where_librdkafka_has_not_started_it(bench: Bench) -> None:
-    given(bench, A)
+    assigned(bench, A)
     bench.native.not_started = True
     bench.fetcher.add({B: STARTS[B]})
     assert B not in offsets(bench.fetcher.take(8, 0))
@@ -424,7 +586,7 @@ def test_it_begins_with_a_later_poll_where_librdkafka_has_not_started_it(bench: 
 
 
 def test_a_seek_that_librdkafka_can_t_do_yet_delivers_nothing_from_before(bench: Bench) -> None:
-    given(bench, A, B)
+    assigned(bench, A, B)
     bench.fetcher.take(8, 0)
     bench.native.not_started = True
     bench.fetcher.seek(B, 60)
@@ -435,7 +597,7 @@ def test_a_seek_that_librdkafka_can_t_do_yet_delivers_nothing_from_before(bench:
 
 
 def test_what_stands_still_is_revoked_as_any_other_and_may_come_again(bench: Bench) -> None:
-    told = given(bench, A)
+    told = assigned(bench, A)
     bench.native.queue.append(("on_revoke", [0, 1]))
     bench.native.log[0].clear()
     bench.fetcher.next(0)
@@ -449,7 +611,7 @@ def test_what_stands_still_is_revoked_as_any_other_and_may_come_again(bench: Ben
 
 
 def test_what_is_let_go_of_is_librdkafkas_until_the_group_takes_it(bench: Bench) -> None:
-    given(bench, A, B)
+    assigned(bench, A, B)
     bench.fetcher.pause(JUST_A)
     answering_the_group(bench.native)
     bench.fetcher.remove(JUST_A)
@@ -460,7 +622,7 @@ def test_what_is_let_go_of_is_librdkafkas_until_the_group_takes_it(bench: Bench)
 
 
 def test_pauses_outlast_the_search_for_a_start(bench: Bench) -> None:
-    given(bench, A)
+    assigned(bench, A)
     bench.native.not_started = True
     bench.fetcher.add({B: STARTS[B]})
     bench.fetcher.pause(BOTH)
@@ -474,7 +636,7 @@ def test_pauses_outlast_the_search_for_a_start(bench: Bench) -> None:
 
 
 def test_a_start_that_is_none_is_refused_and_nothing_is_changed(bench: Bench) -> None:
-    given(bench, A)
+    assigned(bench, A)
     with pytest.raises(KafkaException, match="no offset to start from"):
         bench.fetcher.add({B: OffsetAndMetadata(offset=OFFSET_STORED)})
     with pytest.raises(KafkaException, match="fetched already"):
@@ -497,7 +659,7 @@ def test_what_librdkafka_refuses_is_not_fetched(bench: Bench) -> None:
 
 
 def test_of_what_is_not_fetched_nothing_can_be_changed(bench: Bench) -> None:
-    given(bench, A)
+    assigned(bench, A)
     with pytest.raises(KafkaException, match="not fetched"):
         bench.fetcher.seek(B, 3)
     with pytest.raises(KafkaException, match="not fetched"):
@@ -544,7 +706,7 @@ def test_nor_does_what_librdkafka_tells_of_next(bench: Bench, then: str) -> None
 @pytest.mark.parametrize("known", [[A, B], []], ids=["known", "not known"])
 def test_a_ctrl_c_upon_a_revocation_neither(bench: Bench, known: list[TopicPartition]) -> None:
     """Somebody may own it by now."""
-    told = given(bench, *known)
+    told = assigned(bench, *known)
     bench.fetcher.pause(JUST_A)
     for log in bench.native.log.values():
         log.clear()
@@ -652,7 +814,7 @@ def is_given_and_taken(fetcher: GroupFetcher, told: Told, known: list[TopicParti
 
 def test_what_a_user_assigns_by_hand_stays_when_the_group_takes_it(bench: Bench) -> None:
     """It has unsubscribed, and not polled since."""
-    told = given(bench, A)
+    told = assigned(bench, A)
     told.owned -= BOTH  # it holds neither for the group's any more
     by_hand = {A: OffsetAndMetadata(offset=30), B: STARTS[B]}
     told.starts = by_hand

@@ -37,7 +37,7 @@ from test_integration_versions import NEWEST
 from kafka_coop import CoopConsumer
 from kafka_coop.assignors import Range
 from kafka_coop.fetching.native import plain_partitions
-from kafka_coop.kafka_errors import ConfigurationException
+from kafka_coop.kafka_errors import CommitException, ConfigurationException
 from kafka_coop.testing import LocalKafka
 from kafka_coop.testing.cluster import KafkaCluster
 from kafka_coop.types import Partitions
@@ -457,6 +457,75 @@ def test_who_restarts_a_static_member_that_crashed_is_told_that_it_comes_too_soo
         health = successor.consumer.health()
         assert health.problems == ("over for good", "not in the group")
         assert not health.live
+
+
+@on_the_newest_too
+def test_who_is_out_for_good_is_told_of_its_loss_and_why(kafka: KafkaCluster) -> None:
+    """librdkafka and Python take the pattern, and the broker does not."""
+    topic, group = unique("t"), unique("g")
+    kafka.create_topic(topic, partitions=2)
+    publish(kafka, topic, 3, 0, 1)
+    member = NextGeneration(kafka, group, topic, auto_commit_interval_ms=60_000)
+    with members(member):
+        until(lambda: len(member.records) == 6, member)
+        member.subscribe(topic, rf"^({topic})-a\1")
+        until(lambda: bool(member.errors), member)
+        error = member.errors[0].error()
+        assert error is not None
+        assert error.fatal()
+        assert rf"correct '^({topic})-a\1'" in error.str()
+        assert member.told == [(kind, ((topic, 0), (topic, 1))) for kind in ("assigned", "lost")]
+        assert member.owned == ()
+        assert _sample(member.registry, "kafka_coop_assigned_partitions") == 0
+        member.consumer.unsubscribe()
+        with pytest.raises(KafkaException, match="make another one"):
+            member.subscribe(topic)
+        heir = NextGeneration(kafka, group)
+        there = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
+        with members(heir):
+            assert [p.offset for p in heir.consumer.committed(there, PATIENCE)] == [
+                OFFSET_INVALID
+            ] * 2
+
+
+@pytest.mark.verdict
+@on_the_newest_too
+def test_what_is_unsubscribed_from_is_not_committed(kafka: KafkaCluster) -> None:
+    """As with the classic protocol. confluent's member does commit."""
+    topic, other, group = unique("t"), unique("t"), unique("g")
+    for name in (topic, other):
+        kafka.create_topic(name)
+        publish(kafka, name, 3, 0)
+    there = [TopicPartition(name, 0) for name in (topic, other)]
+    member = NextGeneration(kafka, group, topic, auto_commit_interval_ms=60_000)
+    with members(member):
+        until(lambda: len(member.records) == 3, member)
+        member.consumer.unsubscribe()
+        member.subscribe(other)
+        until(lambda: len(member.records) == 6, member)
+        assert member.consumer.committed(there, PATIENCE)[0].offset == OFFSET_INVALID
+    reader = NextGeneration(kafka, group)
+    with members(reader):
+        offsets = [p.offset for p in reader.consumer.committed(there, PATIENCE)]
+    assert offsets == [OFFSET_INVALID, 3]
+
+
+@pytest.mark.verdict
+@on_the_newest_too
+def test_of_a_commit_each_partition_has_its_own_result(kafka: KafkaCluster) -> None:
+    topic, nowhere = unique("t"), unique("t")
+    kafka.create_topic(topic, partitions=3)
+    member = NextGeneration(kafka, unique("g"), topic, enable_auto_commit=False)
+    with members(member):
+        shared(topic, 3, member)
+        wanted = [TopicPartition(topic, partition, 5) for partition in range(3)]
+        with pytest.raises(CommitException) as raised:
+            member.consumer.commit(
+                offsets=[*wanted, TopicPartition(nowhere, 0, 7)], asynchronous=False
+            )
+        failed = {(p.topic, p.partition) for p in raised.value.partitions if p.error}
+        assert failed == {(nowhere, 0)}
+        assert [p.offset for p in member.consumer.committed(wanted, PATIENCE)] == [5, 5, 5]
 
 
 def set_pace(kafka: KafkaCluster, group: str, *, session_ms: int, heartbeat_ms: int) -> None:

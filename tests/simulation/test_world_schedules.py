@@ -20,7 +20,7 @@ from kafka_coop.simulation.coverage import Coverage
 from kafka_coop.simulation.schedule import random_scenario
 from kafka_coop.simulation.trace import Trace
 
-SEEDS = int(os.environ.get("KAFKA_COOP_SEEDS", "6000"))
+SEEDS = int(os.environ.get("KAFKA_COOP_SEEDS", "2000"))
 FIRST = int(os.environ.get("KAFKA_COOP_FIRST_SEED", "0"))
 BLOCK = 500
 
