@@ -68,8 +68,9 @@ REFUSED: Mapping[str, str] = {
         "membership: use kafka_coop.testing.EmbeddedKafka and its bootstrap_servers"
     ),
     "topic.blacklist": (
-        "the group's leader, which may be another client, would still assign these topics, and "
-        "nobody would read them: exclude them in the subscription instead, say '^(?!secret-).*'"
+        "the group's leader, which may be another client, or the broker would still assign these "
+        "topics, and nobody would read them: exclude them in the subscription instead, say "
+        "'^(?!secret-).*'; with group.protocol=consumer, which knows no lookahead, list the others"
     ),
 }
 """Keys that are refused whatever their value, with the remedy. Of Java's, those that its users set
