@@ -313,7 +313,8 @@ def _from(first: int, end: int) -> set[tuple[int, int]]:
 def test_a_fork_makes_the_childs_copy_unusable(embedded: EmbeddedKafka, dropped: bool) -> None:
     topic = unique("t")
     embedded.create_topic(topic, partitions=2)
-    member = Member(embedded, unique("g"), topic)
+    # Collecting and forking take longer than a short session where a worker's tests left it large.
+    member = Member(embedded, unique("g"), topic, session_timeout_ms=10_000)
     with members(member):
         shared(topic, 2, member)
         gc.collect()  # other tests' producers: librdkafka crashes where a child frees its parent's
@@ -352,7 +353,7 @@ def test_the_call_inside_which_a_fork_happens_goes_on_in_the_parent_alone(
         gc.collect()  # as above
         children.append(os.fork())
 
-    member = Member(embedded, unique("g"), topic)
+    member = Member(embedded, unique("g"), topic, session_timeout_ms=10_000)  # as above
     member.hooks[inside] = fork
     with members(member):
         if inside == "revoked":
