@@ -41,7 +41,7 @@ from kafka_coop.config import parse
 from kafka_coop.errors import ConfigurationError
 from kafka_coop.fetching.group_metadata import encode_group_metadata
 from kafka_coop.kafka_errors import configuration_exception, coop_exception
-from kafka_coop.listener import CallbackListener, RebalanceCallback, RebalanceListener
+from kafka_coop.listener import RebalanceCallback, RebalanceListener, chosen_listener
 from kafka_coop.membership.failures import LOCAL_INVALID_ARG
 from kafka_coop.membership.settings import MemberSettings
 from kafka_coop.metrics.member import MemberMetrics
@@ -181,15 +181,12 @@ class CoopConsumer(Closeable):
         """
         self._require_usable()
         names, patterns = split_topics(topics)
-        given = (on_assign, on_revoke, on_lost)
-        if listener is not None and any(g is not None for g in given):
-            raise TypeError("subscribe() takes either listener= or on_assign/on_revoke/on_lost")
         if self._by_hand.active:
             raise coop_exception(
                 LOCAL_INVALID_ARG,
                 "partitions are assigned by hand: call unassign() before subscribe()",
             )
-        callbacks = self._bound(listener or CallbackListener(*given))
+        callbacks = self._bound(chosen_listener(listener, on_assign, on_revoke, on_lost))
         self._draining.stop()
         if not topics:
             self.unsubscribe()  # with the callbacks of before: of what they were given
@@ -544,7 +541,12 @@ class CoopConsumer(Closeable):
 
         Args:
             max_lag: More records than these, over all partitions owned, count as lagging.
+
+        Raises:
+            TypeError: ``max_lag`` is no number.
         """
+        if max_lag is not None and not isinstance(max_lag, int):
+            raise TypeError(f"max_lag expects a number of records, got {max_lag!r}")
         closed = self._unusable is not None
         return assess(
             closed=closed,

@@ -45,6 +45,30 @@ class RebalanceListener:
         self.on_partitions_revoked(consumer, partitions)
 
 
+def chosen_listener(
+    listener: RebalanceListener | None,
+    on_assign: RebalanceCallback | None,
+    on_revoke: RebalanceCallback | None,
+    on_lost: RebalanceCallback | None,
+) -> RebalanceListener:
+    """What `CoopConsumer.subscribe` is given, an object or functions, as an object.
+
+    Raises:
+        TypeError: Both, an object that is no listener, or what can't be called.
+    """
+    if listener is None:
+        return CallbackListener(on_assign, on_revoke, on_lost)
+    if any(given is not None for given in (on_assign, on_revoke, on_lost)):
+        raise TypeError("subscribe() takes either listener= or on_assign/on_revoke/on_lost")
+    for name in ("on_partitions_assigned", "on_partitions_revoked", "on_partitions_lost"):
+        if not callable(getattr(listener, name, None)):
+            raise TypeError(
+                f"listener expects a RebalanceListener, got {listener!r} without {name}(): derive "
+                "its class from kafka_coop.RebalanceListener"
+            )
+    return listener
+
+
 class CallbackListener(RebalanceListener):
     """Three functions, as confluent takes them. Without ``on_lost``, ``on_revoke`` is called."""
 

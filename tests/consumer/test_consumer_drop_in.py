@@ -14,9 +14,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from prometheus_client import CollectorRegistry
 
-from kafka_coop import CoopConsumer
+from kafka_coop import CoopConsumer, RebalanceListener
 from kafka_coop.client.subscribing import split_topics
 from kafka_coop.kafka_errors import ConfigurationException
+from kafka_coop.listener import chosen_listener
 from kafka_coop.partitions import PartitionResult
 
 CONFIG: dict[str, Any] = {"bootstrap.servers": "127.0.0.1:9", "group.id": "g", "log_level": 0}
@@ -89,6 +90,42 @@ def test_commit_takes_its_arguments_by_name_and_by_place() -> None:
         ("offsets", None),
         ("asynchronous", True),
     ]
+
+
+class _Half:
+    """A listener of somebody's own, without on_lost."""
+
+    def on_partitions_assigned(self, *_: object) -> None:
+        pass
+
+    on_partitions_revoked = on_partitions_assigned
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda c: c.subscribe(["t"], listener=5), r"got 5 without on_partitions_assigned\(\)"),
+        (lambda c: c.subscribe(["t"], listener=_Half()), r"without on_partitions_lost\(\): derive"),
+        (lambda c: c.subscribe(["t"], listener=_Half(), on_assign=print), "takes either listener="),
+        (lambda c: c.subscribe(["t"], on_lost=5), "on_lost expects a callable, got 5"),
+        (lambda c: c.health(max_lag="5"), "max_lag expects a number of records, got '5'"),
+    ],
+)
+def test_what_only_ours_takes_is_looked_at_too(
+    ours: CoopConsumer, call: Callable[[Any], object], told: str
+) -> None:
+    with pytest.raises(TypeError, match=told):
+        call(ours)
+    assert ours.subscription() == []
+
+
+def test_a_listener_that_is_false_is_one() -> None:
+    class Empty(RebalanceListener):
+        def __len__(self) -> int:
+            return 0
+
+    listener = Empty()
+    assert chosen_listener(listener, None, None, None) is listener
 
 
 @pytest.mark.parametrize("name", ["\ud800", "t" * 40_000, "no\0name"])
