@@ -208,6 +208,7 @@ class CoopConsumer(Closeable):
         """
         self._require_usable()
         self._topics = ()
+        self._commits.postpone()
         if self._by_hand.active:
             self._by_hand.let_go()  # in a callback, too, where unassign() does nothing
         self._backend.unsubscribe()
@@ -254,14 +255,14 @@ class CoopConsumer(Closeable):
                     if now < polling.calm_until:  # no other thread polls, or closes, since
                         message = self._fetcher.next(0)
             except BaseException as ended:  # a Ctrl-C at the lock's release: not the user's yet
-                polling.put_back([] if message is None else [message])
+                polling.give_back([] if message is None else [message])
                 polling.close_if_asked(ended)
                 raise
             if message is not None:
                 if polling.close is None:
                     self._mailbox.last_poll = now
                     return message
-                polling.put_back([message])  # closed by a signal handler meanwhile
+                polling.give_back([message])  # closed by a signal handler meanwhile
         self._require_usable()
         self._require_outside_polls()
         return polling.one(_seconds(timeout))

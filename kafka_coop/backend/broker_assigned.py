@@ -82,6 +82,7 @@ class BrokerAssignedBackend:
         """What the user is told of at the moment."""
         self._given: frozenset[str] = frozenset()
         """Topics of which the group has given us something."""
+        self._unsubscribed = False
         self._unwanted = NO_PARTITIONS
         """What `unsubscribe` gives up. Nothing is auto-committed for it."""
         self._steps = 0
@@ -112,12 +113,13 @@ class BrokerAssignedBackend:
                 revoked=self._revoked,
                 lost=self._lost,
             )
+            self._unsubscribed = False
 
     def unsubscribe(self) -> None:
         """See `Backend.unsubscribe`."""
         with self._lock:
-            self._unwanted |= self._owned | self._coming
             self._fetcher.unsubscribe()
+            self._unsubscribed, self._unwanted = True, self._owned | self._coming
 
     def drain(self) -> bool:
         """See `Backend.drain`."""
@@ -251,7 +253,8 @@ class BrokerAssignedBackend:
         self._giving_up = at.giving_up
         self._steps = at.step.step_id
         self._owned, self._coming = at.owned, NO_PARTITIONS
-        self._unwanted &= self._owned
+        # What was on its way when the user unsubscribed comes first, and is as unwanted.
+        self._unwanted = self._owned if self._unsubscribed else self._unwanted & self._owned
 
     def _carry_out(self) -> None:
         self._book()

@@ -202,6 +202,10 @@ class Commits:
             news = self._news(self._ownership.owned)
             self._auto = self._begin(news) if news else None
 
+    def postpone(self) -> None:
+        """The next periodic one comes an interval from now: not before what is to be revoked is."""
+        self.auto_commit_due = clock.now() + self._interval
+
     def commit_let_go(self, partitions: Partitions) -> None:
         """Auto-commits what the user lets go of by hand, in the background, as librdkafka does.
 

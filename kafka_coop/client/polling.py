@@ -138,7 +138,7 @@ class Polling:
             self._in_turn(got, n, timeout, take)
         except BaseException as ended:
             self.disturb()  # what it has cut short comes before the next record
-            self.put_back(got)
+            self.give_back(got)
             self.close_if_asked(ended)
             raise
         # Nothing is called from here on: at the end of a call a signal handler may raise, and
@@ -275,6 +275,13 @@ class Polling:
         if left > 0 and topics and not self._ownership.owned:
             with self._ownership.lock:
                 self._fetcher.expect(topics, min(left, _INTRODUCTION))
+
+    def give_back(self, messages: list[Message]) -> None:
+        """`put_back`, and errors come with the next poll: one that ends a membership comes once."""
+        self.put_back(messages)
+        errors = [message for message in messages if message.error() is not None]
+        with self._ownership.lock:
+            self._ownership.errors.extendleft(reversed(errors))
 
     def put_back(self, messages: list[Message]) -> None:
         """The user does not get these: a Ctrl-C, or a callback's exception, comes in between.

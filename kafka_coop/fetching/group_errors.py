@@ -57,7 +57,8 @@ def why_it_is_over(text: str, topics: Sequence[str]) -> str:
         topics: What was subscribed to.
     """
     remedies = [remedy for why, remedy in _REMEDIES.items() if why in text]
-    return ". ".join([text, *remedies]).replace("{patterns}", _patterns(topics))
+    patterns = _patterns(topics) or "those of the subscription before"
+    return ". ".join([text, *remedies]).replace("{patterns}", patterns)
 
 
 def not_subscribed(error: KafkaError, topics: Sequence[str]) -> KafkaException:

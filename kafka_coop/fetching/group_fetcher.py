@@ -10,6 +10,7 @@ consumed what it strikes upon, which is fetched again.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from datetime import timedelta
@@ -66,6 +67,9 @@ _OF_ONE = frozenset(
 )
 """What the broker says of one partition of a commit, whatever becomes of the others."""
 
+_ASKING = 1.0
+"""Seconds, of a commit that failed in part: no poll goes on meanwhile."""
+
 _NONES = 0x7FFF_FFFF
 """The number of a partition that no topic has."""
 
@@ -113,7 +117,7 @@ class GroupFetcher(Queries):
 
         Raises:
             KafkaException: ``_INVALID_ARG``: librdkafka can't read one of the patterns.
-                ``_FATAL``: the membership is over for good. All stays as it was.
+                All stays as it was. ``_FATAL``: the membership is over for good.
         """
         before = self._subscribed, self._told, self._topics
         self._subscribed, self._told, self._topics = True, (assigned, lost), topics
@@ -125,6 +129,7 @@ class GroupFetcher(Queries):
                 on_lost=lambda _, gone: self._taken(plain_partitions(gone), lost),
             )
         except KafkaException as failure:
+            self.over = self.over or failure.args[0].code() == LOCAL_FATAL
             self._subscribed, self._told, self._topics = before
             raise not_subscribed(failure.args[0], topics) from None
 
@@ -190,8 +195,9 @@ class GroupFetcher(Queries):
         try:
             self._consumer.unsubscribe()
         except KafkaException as failure:
-            if failure.args[0].code() != LOCAL_FATAL:  # it is out, then, and is yet to hear why
+            if failure.args[0].code() != LOCAL_FATAL:
                 raise
+            self.over = True  # the user is yet to hear why
 
     def leave(self, owns: Callable[[], bool]) -> None:
         """Gives everything up, leaves the group, and closes.
@@ -283,19 +289,33 @@ class GroupFetcher(Queries):
     ) -> dict[TopicPartition, ErrorCode]:
         """Commits, waits, and returns each partition's error.
 
-        confluent-kafka tells of all what the broker says of one, of which the others are committed:
-        so each half is committed by itself then, and again the halves of what is refused.
+        confluent-kafka tells of all what the broker says of one, of which the others are committed.
         """
         try:
             answered = self._consumer.commit(offsets=native_commits(offsets), asynchronous=False)
         except KafkaException as failure:
             code = error_code(failure.args[0])
-            if len(offsets) == 1 or code not in _OF_ONE:
-                return dict.fromkeys(offsets, code)
-            each = list(offsets)
-            halves = ({of: offsets[of] for of in half} for half in (each[::2], each[1::2]))
-            return self.commit(next(halves)) | self.commit(next(halves))
+            taken = self._taken_of(offsets) if len(offsets) > 1 and code in _OF_ONE else {}
+            return dict.fromkeys(offsets, code) | taken
         return {TopicPartition(p.topic, p.partition): error_code(p.error) for p in answered or ()}
+
+    def _taken_of(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Those that are committed, as the coordinator says of each topic, if it does so in time.
+
+        One round trip for each; a topic that this member may not ask of keeps no other's answer.
+        """
+        taken: dict[TopicPartition, ErrorCode] = {}
+        ends = time.monotonic() + _ASKING
+        for topic in Partitions.of(offsets).topics():
+            some = Partitions.of(of for of in offsets if of.topic == topic)
+            with suppress(KafkaException):
+                for of, known in self.committed(some, max(0.0, ends - time.monotonic())).items():
+                    wanted = offsets[of].offset, offsets[of].metadata or ""
+                    if (known.offset, known.metadata) == wanted:
+                        taken[of] = ErrorCode.none
+        return taken
 
     def committed(
         self, partitions: Partitions, timeout: float
@@ -399,13 +419,13 @@ class GroupFetcher(Queries):
         error = message.error()
         if error is None or error.code() != LOCAL_FATAL:
             return False
+        self._verdict, self.over = message, True  # a Ctrl-C from here on costs no more than words
         told = why_it_is_over(error.str(), self._topics)
         self._verdict = error_message(partition_of(message), error.code(), told, fatal=True)
-        self.over = True
         return True
 
     def _tell_verdict(self) -> Message | None:
-        """Why it is over, if it is, behind the records that came before.
+        """Why it is over, if it is. The records that came before have been handed out by then.
 
         The user hears first that what the group gave is lost. What is raised there keeps the
         verdict for the next call.

@@ -40,6 +40,7 @@ from pyspark.sql.types import (
 )
 
 from kafka_coop.config.known import KNOWN, closest
+from kafka_coop.membership.failures import LOCAL_FATAL
 from kafka_coop.spark.errors import OptionError, SparkSourceError, no_answer
 from kafka_coop.spark.options import SinkOptions
 from kafka_coop.spark.refusals import refused_configuration, unwritten
@@ -81,8 +82,7 @@ _PAUSE: Final = 0.2
 
 _PASSING: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE})
 
-_FATAL: int = KafkaError._FATAL  # noqa: SLF001  # the name of confluent's public constant
-_PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001
+_PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001  # the names of confluent's public constants
 
 _HEADERS = ArrayType(
     StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -315,7 +315,7 @@ class _Outbox:
                 # A full queue: let some be acknowledged.
                 self._serve(lambda: self._producer.poll(_SLICE))
             except KafkaException as error:
-                if error.args[0].code() == _FATAL:
+                if error.args[0].code() == LOCAL_FATAL:
                     # Which one, such as being fenced, its callback tells.
                     self._flush(_FAREWELL)
                     self._raise_failure()

@@ -356,20 +356,28 @@ def test_what_is_revoked_by_closing_is_committed(group: Group) -> None:
     assert taken == [{THERE: ErrorCode.none}]
 
 
+@pytest.mark.parametrize("on_its_way", [False, True])
+@pytest.mark.parametrize("at_once", [False, True])
 def test_what_is_unsubscribed_from_is_not_auto_committed_and_what_comes_after_it_is(
-    group: Group,
+    group: Group, on_its_way: bool, at_once: bool
 ) -> None:
-    """Also where another subscription follows at once, before it is revoked."""
+    """Also where the user has yet to hear of it, or subscribes again before it is revoked."""
     steps: list[Step] = []
     group.attending = lambda: steps.extend(
         item for item in group.backend.mailbox.items if isinstance(item, Step)
     )
-    with group.lock:
-        group.librdkafka.assigned(ALL)
+    if not on_its_way:
+        with group.lock:
+            group.librdkafka.assigned(ALL)
     group.backend.unsubscribe()
+    if at_once and not on_its_way:
+        group.backend.subscribe(("u",), ())
+    with group.lock:
+        if on_its_way:
+            group.librdkafka.assigned(ALL)
+        group.librdkafka.revoked(ALL)
     group.backend.subscribe(("u",), ())
     with group.lock:
-        group.librdkafka.revoked(ALL)
         group.librdkafka.assigned(ALL)
         group.librdkafka.revoked(ALL)
     assert list(dict.fromkeys(_commits(steps))) == [(2, False), (4, True)]

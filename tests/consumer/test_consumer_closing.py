@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka import KafkaError, Message
 from prometheus_client import CollectorRegistry
 
 from kafka_coop import CoopConsumer, forks
+from kafka_coop.client.polling import FOREVER
 
 
 class UserError(Exception):
@@ -52,3 +54,24 @@ def test_a_drain_that_a_signal_asks_for_too_late_is_nothing(consumer: CoopConsum
     assert not consumer.drained
     with pytest.raises(RuntimeError, match="Consumer closed"):
         consumer.poll(0)
+
+
+def test_a_ctrl_c_keeps_an_error_for_the_next_poll(
+    consumer: CoopConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that ends the membership comes once."""
+    fatal: int = KafkaError._FATAL
+    over = Message(error=KafkaError(fatal, "over"))
+    consumer._ownership.errors.append(over)
+
+    def strike(deadline: float) -> bool:
+        if deadline == FOREVER:  # what was gathered is about to be the user's
+            raise KeyboardInterrupt
+        return True
+
+    with consumer:
+        with monkeypatch.context() as striking:
+            striking.setattr(consumer._polling, "_may_go_on", strike)
+            with pytest.raises(KeyboardInterrupt):
+                consumer.poll(0)
+        assert consumer.poll(0) is over

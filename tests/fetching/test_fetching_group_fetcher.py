@@ -54,8 +54,10 @@ class Group(StandIn):
         credentials: What it logs in with.
         closed: It is; whoever asks it anything from then on, or is told of anything, fails.
         out: It is no member any more, for good.
-        uncommittable: Partitions that the coordinator takes no offset of, and its code.
+        uncommittable: Partitions that the coordinator takes no offset of.
+        unasked: Topics of which it tells nothing.
         committing: The partitions of each commit.
+        stored: What it has taken.
         made: All of them.
     """
 
@@ -76,7 +78,9 @@ class Group(StandIn):
         self.credentials = (str(name), str(config.get("sasl.password", "")))
         self.out = False
         self.uncommittable: Partitions = NO_PARTITIONS
+        self.unasked: frozenset[str] = frozenset()
         self.committing: list[Partitions] = []
+        self.stored: dict[TopicPartition, confluent_kafka.TopicPartition] = {}
         self.made.append(self)
 
     def commit(self, *, offsets: NATIVE, asynchronous: bool) -> NATIVE:
@@ -85,6 +89,8 @@ class Group(StandIn):
         self.committing.append(plain_partitions(offsets))
         if self.failure is not None:
             raise KafkaException(KafkaError(self.failure))
+        each = {TopicPartition(p.topic, p.partition): p for p in offsets}
+        self.stored |= {of: p for of, p in each.items() if of not in self.uncommittable}
         if self.committing[-1] & self.uncommittable:
             raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
         return offsets
@@ -150,8 +156,12 @@ class Group(StandIn):
     def committed(self, partitions: NATIVE, _timeout: float) -> NATIVE:
         if self.failure is not None:
             raise KafkaException(KafkaError(self.failure))
+        if self.unasked & {p.topic for p in partitions}:
+            raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+        before = {0: 10}
         return [
-            confluent_kafka.TopicPartition("t", p.partition, 10 if p.partition == 0 else -1001)
+            self.stored.get(TopicPartition(p.topic, p.partition))
+            or confluent_kafka.TopicPartition(p.topic, p.partition, before.get(p.partition, -1001))
             for p in partitions
         ]
 
@@ -431,6 +441,17 @@ def test_who_closes_when_it_is_out_for_good_hears_that_all_is_lost(
     assert bench.native.closed
 
 
+def test_so_does_who_has_lost_the_reason_to_a_ctrl_c(bench: Bench) -> None:
+    told = Told(bench.fetcher)
+    bench.native.queue.append(("on_assign", [0, 1]))
+    bench.fetcher.next(0)
+    bench.native.fail_for_good()
+    bench.native.errors = []
+    bench.fetcher.leave(lambda: bool(told.owned))
+    assert told.of == [("assigned", BOTH), ("lost", BOTH)]
+    assert bench.fetcher.over
+
+
 def test_who_is_out_for_good_has_nothing_to_unsubscribe_from(bench: Bench) -> None:
     bench.native.fail_for_good()
     bench.fetcher.unsubscribe()
@@ -458,20 +479,37 @@ def test_patterns_that_librdkafka_refuses_are_named_and_all_stays(
 
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(bad=st.sets(st.integers(0, 20)), count=st.integers(1, 20))
+@given(bad=st.sets(st.integers(0, 20)), count=st.integers(1, 20), unasked=st.booleans())
 def test_of_a_commit_each_partition_has_its_own_result(
-    bench: Bench, bad: set[int], count: int
+    bench: Bench, bad: set[int], count: int, unasked: bool
 ) -> None:
     """Of a commit that fails in part, confluent-kafka tells no more than that it fails."""
-    each = [TopicPartition("t", partition) for partition in range(count)]
+    each = [TopicPartition("tu"[partition % 2], partition) for partition in range(count)]
     native = bench.native
-    native.uncommittable = Partitions.of(TopicPartition("t", partition) for partition in bad)
+    native.uncommittable = Partitions.of(of for of in each if of.partition in bad)
+    native.unasked = frozenset("u" if unasked else "")
     native.committing.clear()
-    results = bench.fetcher.commit({of: OffsetAndMetadata(offset=1) for of in each})
+    native.stored.clear()
+    offsets = {of: OffsetAndMetadata(offset=30, metadata="ours") for of in each}
+    results = bench.fetcher.commit(offsets)
+    failed = native.uncommittable | Partitions.of(
+        of for of in each if native.uncommittable and count > 1 and of.topic in native.unasked
+    )
     unknown = ErrorCode.unknown_topic_or_partition
-    assert results == {of: unknown if of in native.uncommittable else ErrorCode.none for of in each}
-    refused = sum(of in native.uncommittable for of in each)
-    assert len(native.committing) <= 1 + 2 * refused * count.bit_length()
+    assert results == {of: unknown if of in failed else ErrorCode.none for of in each}
+    assert native.committing == [Partitions.of(each)]
+
+
+@pytest.mark.parametrize("before", [OffsetAndMetadata(offset=3), OffsetAndMetadata(offset=4)])
+def test_what_was_committed_before_is_no_sign_of_a_commit(
+    bench: Bench, before: OffsetAndMetadata
+) -> None:
+    """One with the same offset, and without what is too large for the brokers, neither."""
+    bench.fetcher.commit({B: before})
+    bench.native.uncommittable = Partitions.of([B])
+    wanted = OffsetAndMetadata(offset=4, metadata="too large")
+    results = bench.fetcher.commit({A: wanted, B: wanted})
+    assert results == {A: ErrorCode.none, B: ErrorCode.unknown_topic_or_partition}
 
 
 @pytest.mark.parametrize(

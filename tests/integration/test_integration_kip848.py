@@ -500,7 +500,9 @@ def test_what_is_unsubscribed_from_is_not_committed(kafka: KafkaCluster) -> None
     member = NextGeneration(kafka, group, topic, auto_commit_interval_ms=60_000)
     with members(member):
         until(lambda: len(member.records) == 3, member)
+        member.consumer._commits.auto_commit_due = 0.0  # as if that took the user so long
         member.consumer.unsubscribe()
+        until(lambda: member.owned == (), member)
         member.subscribe(other)
         until(lambda: len(member.records) == 6, member)
         assert member.consumer.committed(there, PATIENCE)[0].offset == OFFSET_INVALID

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import OFFSET_INVALID, TopicPartition
 from integration_support import (
     PATIENCE,
     Cluster,
@@ -158,6 +158,22 @@ def test_unsubscribe_and_subscribe_at_once(cluster: Cluster) -> None:
         until(lambda: member.count("assigned") == 2, member)
         shared(topic, 2, member)
         assert [kind for kind, _ in member.told] == ["assigned", "revoked", "assigned"]
+
+
+@pytest.mark.verdict
+def test_what_is_unsubscribed_from_is_not_committed(cluster: Cluster) -> None:
+    """Also where the next periodic commit is due by then."""
+    topic = unique("t")
+    cluster.create_topic(topic)
+    publish(cluster, topic, 3, 0)
+    member = Member(cluster, unique("g"), topic, auto_commit_interval_ms=60_000)
+    with members(member):
+        until(lambda: len(member.records) == 3, member)
+        member.consumer._commits.auto_commit_due = 0.0  # as if that took the user so long
+        member.consumer.unsubscribe()
+        until(lambda: member.owned == (), member)
+        (found,) = member.consumer.committed([TopicPartition(topic, 0)], PATIENCE)
+    assert found.offset == OFFSET_INVALID
 
 
 def test_a_forced_rebalance_changes_nothing_and_keeps_everything_flowing(cluster: Cluster) -> None:
