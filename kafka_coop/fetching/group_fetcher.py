@@ -308,10 +308,11 @@ class GroupFetcher(Queries):
         """
         taken: dict[TopicPartition, ErrorCode] = {}
         ends = time.monotonic() + _ASKING
-        for topic in Partitions.of(offsets).topics():
-            some = Partitions.of(of for of in offsets if of.topic == topic)
+        asked = Partitions.of(offsets)
+        for topic in asked.topics():
+            left = max(0.0, ends - time.monotonic())
             with suppress(KafkaException):
-                for of, known in self.committed(some, max(0.0, ends - time.monotonic())).items():
+                for of, known in self.committed(asked.only((topic,)), left).items():
                     wanted = offsets[of].offset, offsets[of].metadata or ""
                     if (known.offset, known.metadata) == wanted:
                         taken[of] = ErrorCode.none

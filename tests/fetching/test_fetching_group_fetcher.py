@@ -378,9 +378,7 @@ def test_who_was_no_member_or_is_none_any_more_just_closes(bench: Bench, over: b
 @pytest.mark.parametrize("how", ["next", "take"])
 def test_who_is_out_for_good_hears_that_all_is_lost_and_then_why(bench: Bench, how: str) -> None:
     """librdkafka tells no callback: a user would go on as the owner of what others have."""
-    told = Told(bench.fetcher)
-    bench.native.queue.append(("on_assign", [0, 1]))
-    bench.fetcher.next(0)
+    told = assigned(bench, A, B)
     bench.native.fail_for_good()
     message = bench.fetcher.next(0) if how == "next" else bench.fetcher.take(8, 0)[0]
     assert told.of == [("assigned", BOTH), ("lost", BOTH)]
@@ -429,9 +427,7 @@ def test_what_on_lost_raises_keeps_the_reason_for_the_next_poll(bench: Bench) ->
 def test_who_closes_when_it_is_out_for_good_hears_that_all_is_lost(
     bench: Bench, knows: bool
 ) -> None:
-    told = Told(bench.fetcher)
-    bench.native.queue.append(("on_assign", [0, 1]))
-    bench.fetcher.next(0)
+    told = assigned(bench, A, B)
     bench.native.fail_for_good()
     if knows:
         bench.fetcher.next(0)
@@ -442,9 +438,7 @@ def test_who_closes_when_it_is_out_for_good_hears_that_all_is_lost(
 
 
 def test_so_does_who_has_lost_the_reason_to_a_ctrl_c(bench: Bench) -> None:
-    told = Told(bench.fetcher)
-    bench.native.queue.append(("on_assign", [0, 1]))
-    bench.fetcher.next(0)
+    told = assigned(bench, A, B)
     bench.native.fail_for_good()
     bench.native.errors = []
     bench.fetcher.leave(lambda: bool(told.owned))

@@ -342,6 +342,9 @@ def test_what_the_brokers_refuse_fails_the_task_with_count_and_reason(
         write_task(embedded_sink(embedded, topic="a"), *columns())
 
 
+IN_A_TRANSACTION = {"transactional": "true", "kafka.transactional.id": "t"}
+
+
 @pytest.mark.parametrize("transactional", [False, True])
 def test_a_producer_that_is_refused_as_a_whole_says_what_helps(
     embedded: EmbeddedKafka, transactional: bool
@@ -349,8 +352,7 @@ def test_a_producer_that_is_refused_as_a_whole_says_what_helps(
     """A fatal error, which no record's callback tells."""
     embedded.create_topic("a", partitions=1)
     embedded.fail("InitProducerId", KafkaError.CLUSTER_AUTHORIZATION_FAILED)
-    named = {"transactional": "true", "kafka.transactional.id": "t"} if transactional else {}
-    options = embedded_sink(embedded, topic="a", **named)
+    options = embedded_sink(embedded, topic="a", **(IN_A_TRANSACTION if transactional else {}))
     with pytest.raises(SinkError, match=r"uthorization failed: grant IDEMPOTENT_WRITE on the"):
         write_task(options, *columns())
 
@@ -359,9 +361,9 @@ def test_a_topic_that_is_refused_in_a_transaction_says_what_helps(embedded: Embe
     """Its records only say that they were purged."""
     embedded.create_topic("a", partitions=1)
     embedded.fail("AddPartitionsToTxn", KafkaError.TOPIC_AUTHORIZATION_FAILED)
-    named = {"transactional": "true", "kafka.transactional.id": "t"}
+    options = embedded_sink(embedded, topic="a", **IN_A_TRANSACTION)
     with pytest.raises(SinkError, match="grant WRITE on that topic"):
-        write_task(embedded_sink(embedded, topic="a", **named), *columns())
+        write_task(options, *columns())
 
 
 def test_a_record_that_is_larger_than_the_producer_may_send_says_what_helps(
