@@ -285,7 +285,7 @@ class BrokerAssignedBackend:
             at.moved,
             member_id=identity.member_id,
             generation=identity.generation,
-            reason="the broker assigned",
+            reason="the membership was lost" if at.moved.lost else "the broker assigned",
             attempts=0,  # to join, of which librdkafka does not tell
             protocol_name=self._config.remote_assignor,
             revoke_callback=spent.revoke_callback,

@@ -689,6 +689,9 @@ def test_what_was_told_twice_is_told_once(group: Group, searching: Searching) ->
         native.lost(ALL)
     searching.look()
     assert searching.steps == 3
+    *gains, loss = (record.reason for record in group.seen.rebalances)
+    assert set(gains) == {"the broker assigned"}
+    assert loss == "the membership was lost"
 
 
 @pytest.mark.parametrize("there", [True, False])
