@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -24,7 +25,7 @@ from prometheus_client import CollectorRegistry
 from kafka_coop import forks
 from kafka_coop.backend import clock
 from kafka_coop.client.by_hand import ByHand, chosen_starts
-from kafka_coop.client.closing import PATIENCE, Closing, Draining
+from kafka_coop.client.closing import PATIENCE, TOO_LATE, Closing, Draining
 from kafka_coop.client.commits import Commits
 from kafka_coop.client.dropped import asking_weakly, knowing_weakly, leave_when_dropped
 from kafka_coop.client.handover import Callbacks, Handover, UserCallback
@@ -605,7 +606,9 @@ class CoopConsumer(Closeable):
         interrupts `poll` or `consume`, it returns at once, and that poll does all of this in the
         end: it delivers nothing any more, and raises RuntimeError, as a closed consumer does, or
         what a callback raised. A signal handler that interrupts another method of this consumer
-        may leave it to the next `poll`, `consume` or `close`.
+        may leave it to the next `poll`, `consume` or `close`. Once the interpreter has begun to end,
+        as for the ``with`` of a generator that nobody ended, or in a ``__del__``, it only logs that
+        it came too late: the membership's thread runs no more.
 
         Args:
             drain: Hand over first, for so long at most, as `drain` does. What was delivered is
@@ -618,6 +621,9 @@ class CoopConsumer(Closeable):
             Exception: The first that a callback raised; the consumer is closed all the same.
         """
         if self._unusable is not None or self._leaving:
+            return
+        if sys.is_finalizing():  # before any lock: who holds it may never run again
+            self._log.warning(TOO_LATE, self._config.group_id)
             return
         if drain is not None:
             self.drain(drain)

@@ -23,6 +23,12 @@ from kafka_coop.client.ownership import Ownership
 PATIENCE = timedelta(seconds=10)
 """For what closing waits for on the network; the user's callbacks take what they take."""
 
+TOO_LATE = (
+    "a consumer of group %s was closed when the interpreter had begun to end, which stops all "
+    "threads: it has committed nothing, and not left. Close it before (a generator that is not "
+    "exhausted: by its own close())"
+)
+
 _SLICE = 0.02
 """Seconds between two looks at commits and callbacks while draining without polls."""
 

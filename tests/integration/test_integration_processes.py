@@ -405,3 +405,35 @@ def _in_the_child(member: Member, speaking: int, *, dropped: bool) -> None:
         os.write(speaking, f"{' '.join(said)} {text}".encode())
     finally:
         os._exit(0)
+
+
+_SUSPENDED = """
+import json, sys
+from kafka_coop import CoopConsumer
+
+def records(config, topic):
+    with CoopConsumer(config) as consumer:
+        consumer.subscribe([topic])
+        for message in consumer:
+            yield message
+
+some = records(json.loads(sys.argv[1]), sys.argv[2])
+next(some)
+"""
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_close_that_comes_too_late_says_so(kafka: Cluster, protocol: str) -> None:
+    """The interpreter ends the generator last, when none of our threads runs any more."""
+    topic = unique("t")
+    kafka.create_topic(topic, partitions=1)
+    publish(kafka, topic, 1, 0)
+    config = settings(kafka, unique("g"), group_protocol=protocol)
+    ended = subprocess.run(
+        [sys.executable, "-c", _SUSPENDED, json.dumps(config), topic],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr.count("begun to end")) == (0, 1), ended.stderr
