@@ -606,9 +606,11 @@ class CoopConsumer(Closeable):
         interrupts `poll` or `consume`, it returns at once, and that poll does all of this in the
         end: it delivers nothing any more, and raises RuntimeError, as a closed consumer does, or
         what a callback raised. A signal handler that interrupts another method of this consumer
-        may leave it to the next `poll`, `consume` or `close`. Once the interpreter has begun to end,
-        as for the ``with`` of a generator that nobody ended, or in a ``__del__``, it only logs that
-        it came too late: the membership's thread runs no more.
+        may leave it to the next `poll`, `consume` or `close`.
+
+        Once the interpreter has begun to end, as for the ``with`` of a generator that nobody ended,
+        or in a ``__del__``, it only logs that it comes too late: the membership's thread runs no
+        more.
 
         Args:
             drain: Hand over first, for so long at most, as `drain` does. What was delivered is
@@ -623,7 +625,7 @@ class CoopConsumer(Closeable):
         if self._unusable is not None or self._leaving:
             return
         if sys.is_finalizing():  # before any lock: who holds it may never run again
-            self._log.warning(TOO_LATE, self._config.group_id)
+            self._log.warning("group %s is not left: %s", self._config.group_id, TOO_LATE)
             return
         if drain is not None:
             self.drain(drain)
@@ -684,6 +686,8 @@ class CoopConsumer(Closeable):
     def _require_usable(self) -> None:
         if self._unusable is not None:
             raise RuntimeError(self._unusable)
+        if sys.is_finalizing():  # who waited for the membership's thread would wait in vain
+            raise RuntimeError(TOO_LATE)
 
     @property
     def _is_inside(self) -> bool:

@@ -11,8 +11,9 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, SupportsFloat, SupportsIndex, TypeAlias
 
 from kafka_coop.broker.blocking import run_blocking
 from kafka_coop.broker.tls import ssl_context
@@ -139,7 +140,7 @@ class CachedTokens:
             ) from None
 
 
-def callback_tokens(callback: OauthCallback, config: str) -> TokenSource:
+def callback_tokens(callback: OauthCallback, config: str | None) -> TokenSource:
     """Tokens from ``oauth_cb``, confluent's contract: see `kafka_coop.config.OauthCallback`."""
 
     def fetch() -> Token:
@@ -158,20 +159,30 @@ def callback_tokens(callback: OauthCallback, config: str) -> TokenSource:
 
 
 def _token_of(answer: Any) -> Token:
-    """What ``oauth_cb`` returned, checked; nothing of it is put into an error's text."""
-    match answer:
-        case (str(value), int() | float() as expires_at):
-            return Token(value=value, expires_at=float(expires_at))
-        case (str(value), int() | float() as expires_at, _):
-            return Token(value=value, expires_at=float(expires_at))
-        case (str(value), int() | float() as expires_at, _, Mapping() | None as extensions):
-            texts = {str(k): str(v) for k, v in (extensions or {}).items()}
-            return Token(value=value, expires_at=float(expires_at), extensions=texts)
-        case _:
-            raise AuthenticationFailedError(
-                "oauth_cb must return (token, expiry in seconds since the epoch"
-                "[, principal[, extensions]])"
-            )
+    """What ``oauth_cb`` returned, checked; nothing of it is put into an error's text.
+
+    Nor is what its objects raise where they are converted.
+    """
+    token: Token | None = None
+    with suppress(BaseException):  # SystemExit too, as above
+        match answer:
+            case (str(value), SupportsFloat() | SupportsIndex() as expiry, *rest):
+                token = Token(
+                    value=value, expires_at=float(expiry), extensions=_extensions_in(*rest)
+                )
+    if token is None:
+        raise AuthenticationFailedError(
+            "oauth_cb must return (token, expiry in seconds since the epoch"
+            "[, principal[, extensions]])"
+        )
+    return token
+
+
+def _extensions_in(
+    _principal: object = None, extensions: Mapping[Any, Any] | None = None, /
+) -> dict[str, str]:
+    """Of what follows the expiry. Raises whatever its objects do, and where it is more, or less."""
+    return {str(k): str(v) for k, v in ({} if extensions is None else extensions).items()}
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

@@ -12,8 +12,8 @@ import os
 import ssl
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafka_coop.config import TlsSettings
@@ -69,9 +69,10 @@ def ssl_context(settings: TlsSettings) -> ssl.SSLContext:
         with _blaming("ssl.crl.location", settings.crl_location):
             context.load_verify_locations(settings.crl_location)
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
-    if settings.cipher_suites is not None:
-        with _blaming("ssl.cipher.suites", settings.cipher_suites):
-            context.set_ciphers(settings.cipher_suites)
+    # Python's own list leaves out what librdkafka would fetch records with from the same brokers.
+    suites = "DEFAULT" if settings.cipher_suites is None else settings.cipher_suites
+    with _blaming("ssl.cipher.suites", suites):
+        context.set_ciphers(suites)
     return context
 
 
@@ -104,38 +105,76 @@ def _load_identity(context: _Context, settings: TlsSettings) -> None:
             context.load_cert_chain(path)
             context.identity = _identity(path)
         return
-    certificate, certificate_pem = settings.certificate_location, settings.certificate_pem
-    if certificate is None and certificate_pem is None:
-        if settings.key_location is not None or settings.key_pem is not None:
-            raise ConfigurationError(
-                "ssl.certificate.location",
-                "a private key is set without its certificate: set ssl.certificate.location "
-                "or ssl.certificate.pem",
-            )
+    certificate = _Pem.of(
+        "ssl.certificate", settings.certificate_location, settings.certificate_pem
+    )
+    key = _Pem.of("ssl.key", settings.key_location, settings.key_pem)
+    if certificate is None and key is None:
         return
-    # load_cert_chain does not say which of its two files is missing.
-    for key, location in (
-        ("ssl.certificate.location", certificate),
-        ("ssl.key.location", settings.key_location),
-    ):
-        if location is not None:
-            with _blaming(key, location), Path(location).open("rb"):
-                pass
-    with (
-        _blaming("ssl.certificate.location", certificate)
-        if certificate is not None
-        else _blaming("ssl.certificate.pem"),
-        _path_of(certificate, certificate_pem) as certificate_path,
-        _path_of(settings.key_location, settings.key_pem) as key_path,
-    ):
-        assert certificate_path is not None, "one of the two is set"
-        _load_pair(context, certificate_path, key_path, settings.key_password)
+    if certificate is None:
+        raise ConfigurationError(
+            "ssl.certificate.location",
+            "a private key is set without its certificate: set ssl.certificate.location "
+            "or ssl.certificate.pem",
+        )
+    if key is None:
+        # librdkafka looks for it nowhere else, and shows no certificate then: we would join as
+        # one user, and fetch as nobody.
+        raise ConfigurationError(
+            "ssl.key.location",
+            f"{certificate.name} is set without its private key: set ssl.key.location (to the "
+            "same file, if it holds both) or ssl.key.pem",
+        )
+    with certificate.as_path() as certificate_path, key.as_path() as key_path:
+        try:
+            _load_pair(context, certificate_path, key_path, settings.key_password)
+        except ssl.SSLError as error:  # which does not say of which of the two
+            pair = ssl_reason(error) in _ANOTHERS_KEY
+            bad = key if not pair and _holds_certificates(certificate_path) else certificate
+            with bad.blamed():
+                raise error from None
         context.identity = _identity(certificate_path)
 
 
-def _load_pair(
-    context: ssl.SSLContext, certificate: str, key: str | None, password: str | None
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pem:
+    """What a file or a string holds, and the key that gives it."""
+
+    name: str
+    location: str | None
+    text: str | None = field(repr=False)
+
+    @classmethod
+    def of(cls, name: str, location: str | None, text: str | None) -> _Pem | None:
+        if location is not None:
+            return cls(name=f"{name}.location", location=location, text=None)
+        return None if text is None else cls(name=f"{name}.pem", location=None, text=text)
+
+    @contextmanager
+    def as_path(self) -> Iterator[str]:
+        if self.text is not None:
+            with _as_file(self.text) as path:
+                yield path
+            return
+        assert self.location is not None, "one of the two is set"
+        with self.blamed(), Path(self.location).open("rb"):
+            pass
+        yield self.location
+
+    def blamed(self) -> AbstractContextManager[None]:
+        """See `_blaming`."""
+        return _blaming(self.name, self.location)
+
+
+def _holds_certificates(path: str) -> bool:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+    except ssl.SSLError:
+        return False
+    return True
+
+
+def _load_pair(context: ssl.SSLContext, certificate: str, key: str, password: str | None) -> None:
     asked = False
 
     def tell() -> str:
@@ -200,15 +239,6 @@ def _open_keystore(location: str, password: str | None) -> str:
             *(c.public_bytes(serialization.Encoding.PEM) for c in (certificate, *others)),
         ]
     return b"".join(parts).decode()
-
-
-@contextmanager
-def _path_of(location: str | None, pem: str | None) -> Iterator[str | None]:
-    if location is not None or pem is None:
-        yield location
-    else:
-        with _as_file(pem) as path:
-            yield path
 
 
 @contextmanager

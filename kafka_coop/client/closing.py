@@ -24,9 +24,8 @@ PATIENCE = timedelta(seconds=10)
 """For what closing waits for on the network; the user's callbacks take what they take."""
 
 TOO_LATE = (
-    "a consumer of group %s was closed when the interpreter had begun to end, which stops all "
-    "threads: it has committed nothing, and not left. Close it before (a generator that is not "
-    "exhausted: by its own close())"
+    "the interpreter has begun to end, which stops the threads of this consumer: close it before "
+    "(one in a generator that is not exhausted: by the generator's close())"
 )
 
 _SLICE = 0.02

@@ -137,7 +137,7 @@ def _oauthbearer(values: Values) -> SaslSettings:
     return SaslSettings(
         mechanism="OAUTHBEARER",
         oauth_cb=callback,
-        oauth_config=values.text("sasl.oauthbearer.config") or "",
+        oauth_config=values.text("sasl.oauthbearer.config"),
         oidc=None if callback else oidc,
     )
 

@@ -60,8 +60,8 @@ class OidcSettings:
     https_ca_pem: str | None = field(default=None, repr=False)
 
 
-OauthCallback = Callable[[str], tuple[Any, ...]]
-"""confluent's ``oauth_cb``: gets ``sasl.oauthbearer.config``, returns
+OauthCallback = Callable[[str | None], tuple[Any, ...]]
+"""confluent's ``oauth_cb``: gets ``sasl.oauthbearer.config``, or None where that is unset, returns
 ``(token, expiry in seconds since the epoch[, principal[, extensions]])``."""
 
 
@@ -73,7 +73,7 @@ class SaslSettings:
     username: str | None = field(default=None, repr=False)
     password: str | None = field(default=None, repr=False)
     oauth_cb: OauthCallback | None = field(default=None, repr=False)
-    oauth_config: str = field(default="", repr=False)
+    oauth_config: str | None = field(default=None, repr=False)
     oidc: OidcSettings | None = None
     """None where ``oauth_cb`` is given, which goes before it."""
 

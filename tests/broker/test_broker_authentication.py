@@ -600,7 +600,7 @@ async def test_closing_does_not_wait_for_a_token() -> None:
     expiries = iter([1.0, 4e9])
     passed = iter([0.0, 1e6])
 
-    def callback(_: str) -> tuple[Any, ...]:
+    def callback(_: str | None) -> tuple[Any, ...]:
         expires_at = next(expiries)
         if expires_at > 1:
             asked.set()

@@ -12,6 +12,7 @@ import traceback
 import urllib.parse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -193,36 +194,58 @@ async def test_a_token_that_comes_expired_is_refused(life: float) -> None:
         (("t", 5), {}),
         (("t", 5.0, "principal"), {}),
         (("t", 5.0, None, None), {}),
+        (("t", Decimal(5)), {}),
         (("t", 5.0, "principal", {"a": "b"}), {"a": "b"}),
     ],
 )
 def test_the_callback_gets_its_configuration_and_returns_what_confluents_does(
     answer: tuple[Any, ...], extensions: dict[str, str]
 ) -> None:
-    configs: list[str] = []
+    configs: list[str | None] = []
 
-    def callback(config: str) -> tuple[Any, ...]:
+    def callback(config: str | None) -> tuple[Any, ...]:
         configs.append(config)
         return answer
 
-    token = callback_tokens(callback, "principal=me")()
-    assert (token.value, token.expires_at, token.extensions) == ("t", 5.0, extensions)
-    assert configs == ["principal=me"]
+    for config in ("principal=me", None):
+        token = callback_tokens(callback, config)()
+        assert (token.value, token.expires_at, token.extensions) == ("t", 5.0, extensions)
+    assert configs == ["principal=me", None]
+
+
+class Untold:
+    """An object that can't be made a text, and says a secret instead."""
+
+    def __str__(self) -> str:
+        raise ValueError(SECRET)
 
 
 @pytest.mark.parametrize(
-    "answer", [None, "t", (), (SECRET,), (SECRET, "soon"), (5, SECRET), (SECRET, 5, "p", ["x"])]
+    "answer",
+    [
+        None,
+        "t",
+        (),
+        (SECRET,),
+        (SECRET, "soon"),
+        (SECRET, "5"),
+        (5, SECRET),
+        (SECRET, 10**400),
+        (SECRET, 5, "p", ["x"]),
+        (SECRET, 5, "p", {"x": Untold()}),
+        (SECRET, 5, "p", {}, "more"),
+    ],
 )
 def test_a_callback_that_returns_nonsense_is_told_the_contract(answer: Any) -> None:
     with pytest.raises(AuthenticationFailedError, match="must return") as caught:
-        callback_tokens(lambda _: answer, "")()
+        callback_tokens(lambda _: answer, None)()
     assert SECRET not in str(caught.value)
 
 
 @pytest.mark.parametrize("error", [RuntimeError(SECRET), StopIteration(SECRET), SystemExit(1)])
 @on_loop
 async def test_a_callback_that_raises_fails_the_authentication(error: BaseException) -> None:
-    def callback(_: str) -> tuple[Any, ...]:
+    def callback(_: str | None) -> tuple[Any, ...]:
         raise error
 
     tokens = CachedTokens(callback_tokens(callback, ""), wall_clock=WallClock(), clock=WallClock())

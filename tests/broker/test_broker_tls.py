@@ -103,6 +103,8 @@ def test_a_directory_of_authorities_is_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize("key", ["ca_location", "certificate_location", "crl_location"])
 def test_a_missing_file_is_named_with_its_key(key: str) -> None:
     missing: dict[str, Any] = {key: "/no/such/file.pem"}
+    if key == "certificate_location":
+        missing["key_pem"] = KEY
     error = refusal(TlsSettings(**missing))
     assert error.key == "ssl." + key.replace("_", ".")
     assert "/no/such/file.pem" in str(error)
@@ -118,6 +120,20 @@ def test_a_pem_string_that_is_none_is_refused() -> None:
 
 def test_a_key_without_its_certificate_is_refused() -> None:
     assert "without its certificate" in str(refusal(TlsSettings(key_pem=KEY)))
+
+
+def test_a_certificate_without_its_key_is_refused(tmp_path: Path) -> None:
+    """Also where one file holds both: librdkafka would show none, and fetch as another user."""
+    file = tmp_path / "both.pem"
+    file.write_text(CERTIFICATE + KEY)
+    for settings in (
+        TlsSettings(certificate_pem=CERTIFICATE + KEY),
+        TlsSettings(certificate_location=str(file)),
+    ):
+        error = refusal(settings)
+        assert error.key == "ssl.key.location"
+        assert "without its private key" in str(error)
+    ssl_context(TlsSettings(certificate_location=str(file), key_location=str(file)))
 
 
 @pytest.mark.parametrize("kind", [trustme.KeyType.ECDSA, trustme.KeyType.RSA])
@@ -142,6 +158,18 @@ def test_a_missing_key_file_is_not_blamed_on_the_certificate(tmp_path: Path) -> 
     assert error.key == "ssl.key.location"
 
 
+def test_of_the_two_files_the_one_that_is_no_pem_is_named(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.pem", tmp_path / "bad.der"
+    good.write_text(CERTIFICATE)
+    bad.write_bytes(b"\x30\x82")
+    error = refusal(TlsSettings(certificate_location=str(good), key_location=str(bad)))
+    assert error.key == "ssl.key.location"
+    assert str(bad) in str(error)
+    error = refusal(TlsSettings(certificate_location=str(bad), key_pem=KEY))
+    assert error.key == "ssl.certificate.location"
+    assert refusal(TlsSettings(certificate_pem=CERTIFICATE, key_pem="no")).key == "ssl.key.pem"
+
+
 def test_an_encrypted_key_asks_for_its_password_and_not_on_the_terminal() -> None:
     key = encrypted(KEY, "open sesame")
     error = refusal(TlsSettings(certificate_pem=CERTIFICATE, key_pem=key))
@@ -158,8 +186,6 @@ def test_a_certificate_in_a_file_may_have_its_key_in_a_string(tmp_path: Path) ->
     file = tmp_path / "client.pem"
     file.write_text(CERTIFICATE)
     ssl_context(TlsSettings(certificate_location=str(file), key_pem=KEY))
-    file.write_text(KEY + CERTIFICATE)
-    ssl_context(TlsSettings(certificate_location=str(file)))
 
 
 def test_without_memory_files_a_private_file_serves_and_is_gone_at_once(
@@ -214,7 +240,7 @@ def test_the_validity_of_the_clients_certificate_is_read(
     file.write_text("A comment.\n" + key_pem(leaf) + certificate_pem(leaf) + authority_pem())
     for settings in (
         TlsSettings(certificate_pem=certificate_pem(leaf), key_pem=key_pem(leaf)),
-        TlsSettings(certificate_location=str(file)),
+        TlsSettings(certificate_location=str(file), key_location=str(file)),
     ):
         starts, ends = valid
         assert shown_by(ssl_context(settings)) == Identity(starts=starts, ends=ends)
@@ -231,6 +257,13 @@ def test_without_cryptography_it_is_not_known_and_the_certificate_is_shown(
     leaf = client_certificate()
     settings = TlsSettings(certificate_pem=certificate_pem(leaf), key_pem=key_pem(leaf))
     assert shown_by(ssl_context(settings)) == Identity()
+
+
+def test_by_default_the_suites_are_openssls_as_librdkafkas_are() -> None:
+    """A broker that offers but one that Python leaves out would serve librdkafka alone."""
+    openssls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    openssls.set_ciphers("DEFAULT")
+    assert ssl_context(TlsSettings()).get_ciphers() == openssls.get_ciphers()
 
 
 def test_cipher_suites_are_checked() -> None:

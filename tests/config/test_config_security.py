@@ -128,7 +128,7 @@ def test_other_mechanisms_are_refused(mechanism: str) -> None:
     assert mechanism in str(error)
 
 
-def _token(_: str) -> tuple[str, float]:
+def _token(_: str | None) -> tuple[str, float]:
     return "token", 0.0
 
 
