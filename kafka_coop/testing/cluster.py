@@ -75,7 +75,7 @@ class KafkaCluster:
             config=dict(config or {}),
         )
         _result(admin.create_topics([topic], operation_timeout=REQUEST_TIMEOUT.total_seconds()))
-        self._wait_for_partitions(admin, name, partitions)
+        _wait_for_partitions(admin, name, partitions)
 
     def add_partitions(self, name: str, *, total: int) -> None:
         """Widens a topic to `total` partitions and waits until clients see them.
@@ -90,10 +90,10 @@ class KafkaCluster:
                 [NewPartitions(name, total)], operation_timeout=REQUEST_TIMEOUT.total_seconds()
             )
         )
-        self._wait_for_partitions(admin, name, total)
+        _wait_for_partitions(admin, name, total)
 
     def delete_topic(self, name: str) -> None:
-        """Deletes a topic and waits until clients no longer see it.
+        """Deletes a topic and waits until clients no longer see it, and its name is free again.
 
         Raises:
             KafkaException: The cluster refused: no such topic.
@@ -102,7 +102,9 @@ class KafkaCluster:
         admin = self.admin()
         _result(admin.delete_topics([name], operation_timeout=REQUEST_TIMEOUT.total_seconds()))
         wait_until(
-            lambda: (metadata := peek(admin)) is not None and name not in metadata.topics,
+            lambda: (
+                everywhere(admin, lambda seen: name not in seen.topics) and _is_free(admin, name)
+            ),
             f"{name} is deleted but still seen",
         )
 
@@ -113,13 +115,6 @@ class KafkaCluster:
             KafkaException: The cluster refused, or has no such topic.
         """
         return end_offsets(self.admin(), name)
-
-    @staticmethod
-    def _wait_for_partitions(admin: AdminClient, name: str, count: int) -> None:
-        wait_until(
-            lambda: leaders(admin, name) >= count,
-            f"{name} has no leader for each of its {count} partitions",
-        )
 
 
 class StartedKafka(KafkaCluster, Closeable):
@@ -151,12 +146,42 @@ def peek(admin: AdminClient) -> ClusterMetadata | None:
         return None
 
 
-def leaders(admin: AdminClient, topic: str) -> int:
+def everywhere(admin: AdminClient, true: Callable[[ClusterMetadata], bool]) -> bool:
+    """Whether each broker that answers has heard of it by now; one does at least.
+
+    A change reaches each by itself, and clients ask whomever they like.
+    """
+    if (first := peek(admin)) is None or not true(first):
+        return False
+    if len(first.brokers) == 1:
+        return True
+    brokers = [f"{broker.host}:{broker.port}" for broker in first.brokers.values()]
+    others = (peek(quiet_admin(broker)) for broker in brokers)  # a new client asks whom it knows
+    return all(seen is None or true(seen) for seen in others)
+
+
+def leaders(metadata: ClusterMetadata, topic: str) -> int:
     """How many partitions of a topic have a leader."""
-    metadata = peek(admin)
-    if metadata is None or topic not in metadata.topics:
-        return 0
-    return sum(p.leader >= 0 for p in metadata.topics[topic].partitions.values())
+    known = metadata.topics.get(topic)
+    return 0 if known is None else sum(p.leader >= 0 for p in known.partitions.values())
+
+
+def _wait_for_partitions(admin: AdminClient, name: str, count: int) -> None:
+    wait_until(
+        lambda: everywhere(admin, lambda seen: leaders(seen, name) >= count),
+        f"{name} has no leader for each of its {count} partitions",
+    )
+
+
+def _is_free(admin: AdminClient, topic: str) -> bool:
+    """Brokers with ZooKeeper keep the name of a deleted topic for some time longer."""
+    asked = admin.create_topics([NewTopic(topic, num_partitions=1)], validate_only=True)
+    try:
+        _result(asked)
+    except KafkaException as error:
+        code: int = error.args[0].code()
+        return code != KafkaError.TOPIC_ALREADY_EXISTS
+    return True
 
 
 def end_offsets(admin: AdminClient, name: str) -> dict[int, int]:

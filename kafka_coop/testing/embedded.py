@@ -1,12 +1,14 @@
 """An in-process Kafka for tests: librdkafka's mock cluster behind a Python interface.
 
-It is a TCP broker on the loopback interface that any client can talk to, also from other
-processes: produce, fetch, committed offsets, classic groups, transactions, and failures on
-demand. A cluster is up in milliseconds and needs neither Java nor Docker.
+It is a TCP broker on the loopback interface that librdkafka's clients and ours can talk to, also
+from other processes: produce, fetch, committed offsets, classic groups, transactions, and failures
+on demand. A cluster is up in milliseconds and needs neither Java nor Docker.
 
-What it is not. It has no TLS, SASL, quotas, admin requests, static-membership rules,
-consumer groups of KIP-848 that behave, or growing topics (delete and create anew instead,
-or use `LocalKafka`). Five traits of its group coordinator matter to tests:
+What it is not. Its answer to an ApiVersions request that is newer than it (Java's 4.1,
+kafka-python's 3.0) can't be read by these: they need a real broker. It has no TLS, SASL, quotas,
+admin requests, static-membership rules, consumer groups of KIP-848 that behave, or growing topics
+(delete and create anew instead, or use `LocalKafka`). Five traits of its group coordinator matter
+to tests:
 
 * A rebalance of a group that is up collects members for ``session.timeout.ms`` less one
   second (the whole of it where it is at most one second), even after all have joined. Tests

@@ -10,6 +10,7 @@ settings and mirrors; else the package jgo does, which is a Maven resolver in Py
 from __future__ import annotations
 
 import fcntl
+import glob
 import importlib.util
 import os
 import re
@@ -17,11 +18,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from kafka_coop.testing.broker_settings import release
 from kafka_coop.testing.unavailable import LocalKafkaUnavailableError
@@ -67,7 +69,8 @@ def maven_jars(name: str, *coordinates: str) -> Path:
 def cached(name: str, make: Callable[[Path], object]) -> Path:
     """A folder of the cache, filled by ``make`` if it is not there yet: whole or not at all.
 
-    Processes that ask at the same time wait for the one that makes it.
+    Processes that ask at the same time wait for the one that makes it. What one has left that was
+    killed over it goes.
 
     Raises:
         LocalKafkaUnavailableError: It is not there, and nothing can be written to the cache.
@@ -78,7 +81,10 @@ def cached(name: str, make: Callable[[Path], object]) -> Path:
         return made
     with _locked(cache / f"{name}.lock"):
         if not made.is_dir():
-            with tempfile.TemporaryDirectory(dir=cache, prefix="making-") as folder:
+            making = f"{name}.making-"
+            for left in cache.glob(f"{glob.escape(making)}*"):
+                shutil.rmtree(left, ignore_errors=True)
+            with tempfile.TemporaryDirectory(dir=cache, prefix=making) as folder:
                 filled = Path(folder, "made")
                 filled.mkdir()
                 make(filled)
@@ -191,8 +197,18 @@ def _jgo(coordinates: tuple[str, ...], into: Path) -> None:
 
     artifacts = {a.filename: a for c in coordinates for a in jgo.resolve(c) if a.packaging == "jar"}
     with ThreadPoolExecutor(4) as pool:
-        for jar in pool.map(lambda artifact: artifact.resolve(), artifacts.values()):
+        for jar in pool.map(_whole_jar, artifacts.values()):
             shutil.copy(jar, into)
+
+
+def _whole_jar(artifact: Any) -> Path:
+    """Jgo keeps what it had of a jar when it was killed, or cut off, and takes it for all."""
+    for _ in range(2):
+        jar: Path = artifact.resolve()
+        if zipfile.is_zipfile(jar):
+            return jar
+        jar.unlink()
+    raise RuntimeError(f"{artifact.filename} came damaged, twice")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -341,9 +342,18 @@ class LocalKafka(StartedKafka):
             write_properties(node.settings, settings)
         if not self._with_zookeeper:
             cluster_id = random_id()
-            formatted = _formatted(self._command(), self._jars)
+            formatted = self._formatted()
             for node in nodes:
                 _format(node, cluster_id, formatted)
+
+    def _formatted(self) -> Path:
+        """Written once, and kept in the cache; where that can't be written to, for us alone."""
+        write = partial(_write_format, self._command())
+        try:
+            return cached(f"{self._jars.name}-formatted", write)
+        except LocalKafkaUnavailableError:
+            write(own := self._folder / "formatted")
+            return own
 
     def _start_zookeeper(self) -> None:
         settings = self._folder / "zookeeper.properties"
@@ -370,33 +380,28 @@ def _format(node: Node, cluster_id: str, formatted: Path) -> None:
     )
 
 
-def _formatted(command: Sequence[str], jars: Path) -> Path:
+def _write_format(command: Sequence[str], into: Path) -> None:
     """What a new cluster's storage has: the release's features, such as KIP-848's.
 
-    It is the same for every cluster of a release, but for who it is: Kafka's tool writes it once,
-    where that release has it (since 4.4 in the metadata's own log, KIP-1170), and it is kept in the
-    cache.
+    It is the same for every cluster of a release, but for who it is. Kafka's tool writes it where
+    that release has it (since 4.4 in the metadata's own log, KIP-1170).
     """
-
-    def make(kept: Path) -> None:
-        with tempfile.TemporaryDirectory(prefix="format-") as folder:
-            (node,) = place(Path(folder), 1, range(PORTS_OF_A_BROKER))  # nobody starts it
-            node.data.mkdir(parents=True)
-            write_properties(node.settings, quorum_settings(node, (node,), "PLAINTEXT"))
-            tool = ["kafka.tools.StorageTool", "format", "-t", random_id()]
-            done = subprocess.run(  # noqa: S603  # the jars of our cache
-                [*command, *tool, "-c", str(node.settings)],
-                check=False,
-                capture_output=True,
-                text=True,
-                timeout=60,
-            )
-            if done.returncode:
-                raise LocalKafkaError(f"the storage tool failed: {done.stdout}{done.stderr}")
-            whose = shutil.ignore_patterns(_IDENTITY)
-            shutil.copytree(node.data, kept, ignore=whose, dirs_exist_ok=True)
-
-    return cached(f"{jars.name}-formatted", make)
+    with tempfile.TemporaryDirectory(prefix="format-") as folder:
+        (node,) = place(Path(folder), 1, range(PORTS_OF_A_BROKER))  # nobody starts it
+        node.data.mkdir(parents=True)
+        write_properties(node.settings, quorum_settings(node, (node,), "PLAINTEXT"))
+        tool = ["kafka.tools.StorageTool", "format", "-t", random_id()]
+        done = subprocess.run(  # noqa: S603  # the jars of our cache
+            [*command, *tool, "-c", str(node.settings)],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        if done.returncode:
+            raise LocalKafkaError(f"the storage tool failed: {done.stdout}{done.stderr}")
+        whose = shutil.ignore_patterns(_IDENTITY)
+        shutil.copytree(node.data, into, ignore=whose, dirs_exist_ok=True)
 
 
 def _require_a_place_for_logs() -> None:

@@ -114,14 +114,20 @@ def _still_holds(folder: Path, found: dict[str, str]) -> bool:
         return "unavailable" in found or not _lock(keepers, fcntl.LOCK_SH)
 
 
+def _cache(kind: str) -> dict[str, str]:
+    """Of the jars, which may be named relative to our folder; a container has its own."""
+    return {} if kind == "container" else {CACHE_VARIABLE: str(cache_folder())}
+
+
 def _start_keeper(folder: Path, what: Sequence[str]) -> subprocess.Popen[bytes]:
+    _, kind, _ = what
     with (folder / "keeper.log").open("ab") as log:
         return subprocess.Popen(  # noqa: S603  # this module
             [
                 *(sys.executable, "-P", "-c", _KEEPER, str(Path(__file__).parents[2])),
                 *(str(folder.absolute()), *what),
             ],
-            env={**os.environ, CACHE_VARIABLE: str(cache_folder())},  # may be relative to ours
+            env=os.environ | _cache(kind),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -5,8 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -153,6 +155,45 @@ class TestJars:
         with pytest.raises(KeyboardInterrupt):
             jars.kafka_jars("4.1.0")
         assert [file.name for file in cache.iterdir()] == ["kafka-4.1.0.lock"]
+
+    def test_what_a_killed_fetch_has_left_goes_with_the_next(
+        self, cache: Path, fetchers: list[Callable[..., None]]
+    ) -> None:
+        """Whoever has the lock is the only one that makes it; another folder's is another's."""
+        for name in ("kafka-4.1.0.making-x1", "kafka-4.1.0-formatted.making-x2"):
+            cache.joinpath(name, "made").mkdir(parents=True)
+        fetchers.append(lambda coordinates, into: (into / "kafka.jar").touch())
+        jars.kafka_jars("4.1.0")
+        kept = {"kafka-4.1.0", "kafka-4.1.0.lock", "kafka-4.1.0-formatted.making-x2"}
+        assert {file.name for file in cache.iterdir()} == kept
+
+    @pytest.mark.parametrize("again", [True, False])
+    def test_a_jar_that_came_half_is_fetched_again(
+        self, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, again: bool
+    ) -> None:
+        """jgo takes what is there for the jar. For this cache it would be one for good."""
+        jgo = pytest.importorskip("jgo")
+        kept = tmp_path / "repository.jar"
+        with zipfile.ZipFile(tmp_path / "whole.jar", "w") as whole:
+            whole.writestr("a", b"1" * 1000)
+        good = (tmp_path / "whole.jar").read_bytes()
+        kept.write_bytes(good[:50])
+
+        def resolve() -> Path:
+            if not kept.exists():
+                kept.write_bytes(good if again else good[:50])
+            return kept
+
+        artifact = SimpleNamespace(filename="a.jar", packaging="jar", resolve=resolve)
+        monkeypatch.setattr(jgo, "resolve", lambda _: [artifact])
+        monkeypatch.setattr(jars, "_fetchers", lambda: iter([jars._jgo]))
+        if again:
+            (jar,) = jars.maven_jars("a", "a:a:1").iterdir()
+            assert jar.read_bytes() == good
+        else:
+            with pytest.raises(LocalKafkaUnavailableError, match=r"a\.jar came damaged, twice"):
+                jars.maven_jars("a", "a:a:1")
+            assert not kept.exists(), "nor is it there for the next"
 
     def test_without_a_fetcher_the_remedies_are_named(
         self, fetchers: list[Callable[..., None]]

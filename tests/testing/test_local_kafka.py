@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from confluent_kafka.admin import AdminClient
 from listening import is_served
 
 from kafka_coop.testing import ports
-from kafka_coop.testing.cluster import KafkaCluster, peek, wait_until
+from kafka_coop.testing.cluster import KafkaCluster, everywhere, peek, wait_until
 from kafka_coop.testing.local import LocalKafka, LocalKafkaError
 from kafka_coop.testing.ports import NoFreePortsError
 from kafka_coop.testing.unavailable import LocalKafkaUnavailableError
@@ -150,6 +151,25 @@ class TestBrokers:
         assert cluster.pid(2) != before
         _connect(cluster, 2).close()
         assert first_value(cluster, end) == b"before"
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_clients_see_what_every_broker_has_heard_of(
+    monkeypatch: pytest.MonkeyPatch, *, silent: bool
+) -> None:
+    """Of two the second learns later; or it has died, and is asked in vain."""
+    both = {n: SimpleNamespace(host="h", port=n) for n in (1, 2)}
+    heard: dict[str, Any] = {"h:1": SimpleNamespace(brokers=both, topics={"orders"})}
+    heard["h:2"] = None if silent else SimpleNamespace(brokers=both, topics=set())
+    monkeypatch.setattr("kafka_coop.testing.cluster.quiet_admin", lambda server: server)
+    monkeypatch.setattr("kafka_coop.testing.cluster.peek", heard.get)
+    first: Any = "h:1"
+    assert everywhere(first, lambda seen: "orders" in seen.topics) is silent
+    if not silent:
+        heard["h:2"].topics.add("orders")
+        assert everywhere(first, lambda seen: "orders" in seen.topics)
+    nobody: Any = "h:3"
+    assert not everywhere(nobody, lambda _: True)
 
 
 def _connect(cluster: LocalKafka, broker: int) -> socket.socket:
@@ -294,6 +314,18 @@ class TestLifetime:
             LocalKafka(properties={"num.partitions": 3})  # type: ignore[dict-item]  # wrong
         with pytest.raises(TypeError, match="'-Xmx1g'; put it into a list"):
             LocalKafka(jvm_options="-Xmx1g")
+
+    def test_where_the_cache_can_not_be_written_to_a_cluster_has_a_format_of_its_own(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As in an image that has the jars, for a user who may read them."""
+
+        def refused(*_: object) -> Path:
+            raise LocalKafkaUnavailableError("read-only")
+
+        monkeypatch.setattr("kafka_coop.testing.local.cached", refused)
+        with LocalKafka() as kafka:
+            kafka.create_topic("orders")
 
     def test_a_cluster_needs_a_broker(self) -> None:
         with pytest.raises(ValueError, match="at least one broker"):

@@ -117,6 +117,18 @@ def test_the_keeper_looks_where_a_relative_cache_is(
         pass
 
 
+def test_a_container_has_no_use_for_the_cache_of_jars(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFKA_COOP_CACHE", "which:java:could:not:read")
+    monkeypatch.setenv("DOCKER_HOST", "unix:///no/daemon")
+    with (
+        pytest.raises(KafkaUnavailableError, match="Docker"),
+        shared_kafka(tmp_path, kind="container"),
+    ):
+        pass
+
+
 def test_what_is_not_to_be_had_is_told_to_every_user(tmp_path: Path) -> None:
     (tmp_path / "cluster.json").write_text(json.dumps({"unavailable": "no Java"}))
     for _ in range(2):

@@ -459,7 +459,8 @@ def _is_made(arena: Arena) -> bool:
     ).values()
     with suppress(KafkaException):
         asked.result()
-    return leaders(admin, arena.aside) == ASIDE
+    seen = peek(admin)
+    return seen is not None and leaders(seen, arena.aside) == ASIDE
 
 
 FAULTS: Final[Mapping[str, tuple[Fault, int]]] = {
