@@ -11,11 +11,12 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, SupportsFloat, SupportsIndex, TypeAlias
 
-from kafka_coop.broker.blocking import run_blocking
+from kafka_coop.broker.blocking import begin_blocking
 from kafka_coop.broker.tls import ssl_context
 from kafka_coop.config import OauthCallback, OidcSettings, TlsSettings
 from kafka_coop.errors import (
@@ -89,6 +90,9 @@ class CachedTokens:
         self._token: Token | None = None
         self._expires_at = self._refresh_at = 0.0  # by `clock`
         self._fetching = asyncio.Lock()
+        self._call: Future[Token] | None = None
+        self._given_up_at = 0.0
+        self._patience = _REFRESH_LIMIT
 
     async def token(self) -> Token:
         """A token that has not expired. Concurrent callers share one fetch.
@@ -110,7 +114,7 @@ class CachedTokens:
             # A connection that has less time gives up first, and the next is not to wait, too.
             self._refresh_at = min(self._expires_at, now + _REFRESH_LIMIT)
         try:
-            token = await self._fetched(_REFRESH_LIMIT if old_one_lives else None)
+            token = await self._fetched(now, _REFRESH_LIMIT if old_one_lives else None)
             life = token.expires_at - asked_at
             if not life > 0:  # so written, NaN has expired too
                 raise AuthenticationFailedError(
@@ -129,15 +133,29 @@ class CachedTokens:
             self._expires_at = now + life
             self._refresh_at = now + life * _REFRESH_AT
 
-    async def _fetched(self, limit: float | None) -> Token:
-        """A new token. Without a limit, whoever asks gives up in time."""
+    async def _fetched(self, now: float, limit: float | None) -> Token:
+        """A new token. Without a limit, whoever asks gives up in time.
+
+        What a call brings that takes longer than anyone waits is for the next who asks. One that
+        may never return is given up, each after twice the time: it leaves a thread behind.
+        """
+        call = self._call
+        if call is None or (call.done() and call.exception() is not None):
+            call, self._patience = None, _REFRESH_LIMIT
+        elif not call.done() and now >= self._given_up_at:
+            call, self._patience = None, 2 * self._patience
+        if call is None:
+            call = self._call = begin_blocking(self._fetch, name="kafka_coop-oauth")
+            self._given_up_at = now + self._patience
         try:
             async with asyncio.timeout(limit):
-                return await run_blocking(self._fetch, name="kafka_coop-oauth")
+                token = await asyncio.wrap_future(call)
         except TimeoutError:
             raise ConnectionFailedError(
                 f"none came within {limit:g} s: oauth_cb, or the token endpoint, hangs or is slow"
             ) from None
+        self._call = None
+        return token
 
 
 def callback_tokens(callback: OauthCallback, config: str | None) -> TokenSource:

@@ -54,6 +54,7 @@ def plain(username: str, password: str) -> Conversation:
         AuthenticationFailedError: A NUL in either, which the mechanism cannot carry.
     """
     if "\0" in username or "\0" in password:
+        del username, password  # who logs tracebacks with locals would log these
         raise AuthenticationFailedError(
             "PLAIN cannot carry a NUL character in sasl.username or sasl.password"
         )
@@ -71,14 +72,16 @@ def scram(mechanism: str, username: str, password: str) -> Conversation:
     # 6 MB and 0.1 s that only SCRAM's users are to pay for.
     from scramp import ScramException  # type: ignore[import-untyped]  # noqa: PLC0415
 
+    client = _scram_client(mechanism, username, password)
+    del username, password  # as above
     try:
-        client = _scram_client(mechanism, username, password)
         challenge = yield client.get_client_first().encode()
         client.set_server_first(challenge.decode())
         challenge = yield client.get_client_final().encode()
         client.set_server_final(challenge.decode())
     except ScramException as error:
-        raise AuthenticationFailedError(f"{mechanism} failed: {error}") from error
+        # Without its traceback, in whose frames are keys that were derived.
+        raise AuthenticationFailedError(f"{mechanism} failed: {error}") from None
     except UnicodeDecodeError as error:
         raise AuthenticationFailedError(
             f"{mechanism} failed: the broker's message is not UTF-8"
@@ -126,12 +129,15 @@ def oauthbearer(token: str, extensions: Mapping[str, str]) -> Conversation:
     """
     check_extensions(extensions)
     if not _TOKEN.fullmatch(token):
+        del token  # as above
         raise AuthenticationFailedError(
             "the OAUTHBEARER token is empty or holds characters that no bearer token has"
         )
     pairs = [f"auth=Bearer {token}", *(f"{k}={v}" for k, v in sorted(extensions.items()))]
-    message = _SEPARATOR.join(["n,,", *pairs, "", ""])
-    challenge = yield message.encode()
+    message = _SEPARATOR.join(["n,,", *pairs, "", ""]).encode()
+    del token, pairs  # as above
+    challenge = yield message
+    del message
     if challenge:
         yield _SEPARATOR.encode()
         raise AuthenticationFailedError(f"the token was refused: {_refusal(challenge)}")

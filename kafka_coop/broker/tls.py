@@ -146,6 +146,11 @@ class _Pem:
 
     @classmethod
     def of(cls, name: str, location: str | None, text: str | None) -> _Pem | None:
+        if location is not None and text is not None:
+            # Of two that differ librdkafka would show the other.
+            raise ConfigurationError(
+                f"{name}.pem", f"{name}.pem and {name}.location are both set: remove one of them"
+            )
         if location is not None:
             return cls(name=f"{name}.location", location=location, text=None)
         return None if text is None else cls(name=f"{name}.pem", location=None, text=text)
@@ -189,6 +194,10 @@ def _load_pair(context: ssl.SSLContext, certificate: str, key: str, password: st
 
     try:
         context.load_cert_chain(certificate, key, password=tell)
+    except ValueError as error:  # of the password's length
+        raise ConfigurationError(
+            "ssl.key.password", f"ssl.key.password cannot be used: {error}"
+        ) from error
     except ssl.SSLError as error:
         if asked and ssl_reason(error) not in _ANOTHERS_KEY:  # it was read, then
             raise ConfigurationError(

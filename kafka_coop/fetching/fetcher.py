@@ -31,6 +31,7 @@ from kafka_coop.fetching.ledger import DeliveryLedger
 from kafka_coop.fetching.native import (
     known_positions,
     local_error,
+    native_consumer,
     native_partitions,
     native_starts,
     plain_partitions,
@@ -89,9 +90,7 @@ class Fetcher(Queries):
         options = {} if logger is None else {"logger": logger}
         self.over = False  # the group is none of librdkafka's business
         self._guard = CallbackGuard()
-        self._consumer = confluent_kafka.Consumer(
-            self._guard.guarded(config) | _NEVER_COMMIT, **options
-        )
+        self._consumer = native_consumer(self._guard.guarded(config) | _NEVER_COMMIT, **options)
         self._acquaintance = Acquaintance(self._consumer.list_topics)
         self._batches = BatchSize(prefetch)
         self._buffer = RecordBuffer()

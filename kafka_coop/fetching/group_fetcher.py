@@ -33,6 +33,7 @@ from kafka_coop.fetching.native import (
     fetched_offsets,
     known_positions,
     native_commits,
+    native_consumer,
     native_partitions,
     partition_of,
     plain_partitions,
@@ -92,9 +93,7 @@ class GroupFetcher(Queries):
         """Why it is over, until the user is told."""
         self._topics: list[str] = []
         self._guard = CallbackGuard()
-        self._consumer = confluent_kafka.Consumer(
-            self._guard.guarded(config) | _NEVER_COMMIT, **options
-        )
+        self._consumer = native_consumer(self._guard.guarded(config) | _NEVER_COMMIT, **options)
         self._aside = Aside(config, **options)
         self._partitions = GroupPartitions(self._consumer)
         self._subscribed = False

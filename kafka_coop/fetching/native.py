@@ -27,6 +27,23 @@ _STALE_MEMBER_EPOCH = 113
 """What a generation is to the classic protocol, an epoch is to KIP-848's."""
 
 
+def native_consumer(config: Mapping[str, Any], **options: Any) -> confluent_kafka.Consumer:
+    """A consumer of librdkafka's.
+
+    Where oauth_cb fails while one is made, confluent-kafka calls error_cb, too, with its own
+    exception set: the interpreter takes that for a fault of error_cb's.
+
+    Raises:
+        KafkaException: librdkafka refuses the configuration, or has no token.
+    """
+    try:
+        return confluent_kafka.Consumer(dict(config), **options)
+    except SystemError as error:
+        if isinstance(error.__cause__, KafkaException):
+            raise error.__cause__ from None
+        raise
+
+
 def local_error(code: int, text: str) -> KafkaException:
     """An error of ours, as librdkafka would raise it."""
     return KafkaException(KafkaError(code, text))

@@ -547,6 +547,7 @@ async def test_a_token_that_does_not_come_holds_nobody_back_for_ever() -> None:
                 with pytest.raises(ConnectionFailedError, match="oauth_cb"):
                     await beat(connection)
                 await connection.wait_closed()
+                clock.time += 20  # seconds for which it may yet return
                 another = await Connection.open(
                     *broker.address, limited, security=security, clock=clock
                 )

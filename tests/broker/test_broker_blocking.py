@@ -15,7 +15,10 @@ async def test_it_runs_elsewhere_and_returns_the_result() -> None:
     assert ident != threading.get_ident()
 
 
-@pytest.mark.parametrize(("raised", "seen"), [(ValueError, ValueError), (SystemExit, RuntimeError)])
+@pytest.mark.parametrize(
+    ("raised", "seen"),
+    [(ValueError, ValueError), (SystemExit, RuntimeError), (StopIteration, RuntimeError)],
+)
 @on_loop
 async def test_it_raises_what_was_raised(
     raised: type[BaseException], seen: type[Exception]

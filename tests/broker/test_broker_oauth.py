@@ -119,6 +119,11 @@ class Hanging:
         return Token(value=f"token-{self._calls}", expires_at=self._clock.now + 100)
 
 
+async def end_of_its_call(tokens: CachedTokens) -> None:
+    assert tokens._call is not None
+    await asyncio.to_thread(tokens._call.exception)
+
+
 async def about_to_hang() -> tuple[WallClock, Hanging, CachedTokens]:
     """A token that lives for 15 seconds more, and is to be fetched anew."""
     clock = WallClock()
@@ -142,8 +147,67 @@ async def test_a_refresh_that_hangs_leaves_the_old_token_until_it_expires(
     finally:
         source.go_on.set()
     assert "the old one serves on" in caplog.text
+    await end_of_its_call(tokens)
     clock.now += 10
+    assert (await tokens.token()).value == "token-2", "which nobody waited for"
+    clock.now += 85
     assert (await tokens.token()).value == "token-3"
+
+
+@on_loop
+async def test_a_source_that_hangs_is_called_once_however_many_give_up() -> None:
+    """Each call would leave a thread, and connections are tried again and again."""
+    clock, source, tokens = await about_to_hang()
+    clock.now += 15  # the old one is over
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await tokens.token()
+    source.go_on.set()
+    assert (await tokens.token()).value == "token-2"
+
+
+@on_loop
+async def test_a_source_that_never_returns_is_called_again_ever_more_seldom() -> None:
+    clock, go_on = WallClock(), threading.Event()
+    began: list[float] = []
+
+    def source() -> Token:
+        began.append(clock.now - start)
+        go_on.wait()
+        return Token(value="late", expires_at=clock.now + 100)
+
+    start = clock.now
+    tokens = CachedTokens(source, wall_clock=clock, clock=clock)
+    for _ in range(150):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.001):
+                await tokens.token()
+        clock.now += 1
+    go_on.set()
+    assert (await tokens.token()).value == "late"
+    assert began == [0, 20, 60, 140]
+
+
+@on_loop
+async def test_a_failure_that_nobody_waited_for_is_not_the_next_ones() -> None:
+    clock, go_on = WallClock(), threading.Event()
+    calls: list[int] = []
+
+    def source() -> Token:
+        calls.append(len(calls))
+        if len(calls) == 1:
+            go_on.wait()
+            raise ConnectionFailedError("down")
+        return Token(value="new", expires_at=clock.now + 100)
+
+    tokens = CachedTokens(source, wall_clock=clock, clock=clock)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.02):
+            await tokens.token()
+    go_on.set()
+    await end_of_its_call(tokens)
+    assert (await tokens.token()).value == "new"
 
 
 @on_loop

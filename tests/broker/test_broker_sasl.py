@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+import traceback
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -62,6 +63,37 @@ def test_scram_refuses_a_server_that_does_not_know_the_password(mechanism: str) 
     with pytest.raises(AuthenticationFailedError, match="signature") as caught:
         advance(conversation, b"v=AAAA")
     assert "s3cret" not in str(caught.value)
+
+
+SECRET = "s3cret"
+
+
+def begun(conversation: Conversation) -> Conversation:
+    spoken(conversation, None)
+    return conversation
+
+
+@pytest.mark.parametrize(
+    ("begin", "answer"),
+    [
+        (lambda: plain("u", f"{SECRET}\0"), None),
+        (lambda: begun(scram(SCRAM[0], "u", SECRET)), b"nonsense"),
+        (lambda: begun(scram(SCRAM[0], "u", SECRET)), b"\xff"),
+        (lambda: oauthbearer(f"{SECRET} ", {}), None),
+        (lambda: begun(oauthbearer(SECRET, {})), b"{}"),
+    ],
+)
+def test_whoever_logs_a_refusal_with_locals_logs_no_secret(
+    begin: Callable[[], Conversation], answer: bytes | None
+) -> None:
+    conversation = begin()
+    try:
+        while True:
+            advance(conversation, answer)
+    except AuthenticationFailedError as refused:
+        told = traceback.TracebackException.from_exception(refused, capture_locals=True)
+    assert "challenge" in (text := "".join(told.format())), "locals are there"
+    assert SECRET not in text
 
 
 @given(st.binary(max_size=60), st.sampled_from(SCRAM))

@@ -170,6 +170,17 @@ def test_of_the_two_files_the_one_that_is_no_pem_is_named(tmp_path: Path) -> Non
     assert refusal(TlsSettings(certificate_pem=CERTIFICATE, key_pem="no")).key == "ssl.key.pem"
 
 
+def test_of_two_certificates_none_is_chosen(tmp_path: Path) -> None:
+    file = tmp_path / "client.pem"
+    file.write_text(CERTIFICATE + KEY)
+    both = {"certificate_pem": CERTIFICATE, "key_pem": KEY}
+    for name in ("certificate_location", "key_location"):
+        given: dict[str, Any] = {**both, name: str(file)}
+        error = refusal(TlsSettings(**given))
+        assert error.key == f"ssl.{name.partition('_')[0]}.pem"
+        assert "remove one" in str(error)
+
+
 def test_an_encrypted_key_asks_for_its_password_and_not_on_the_terminal() -> None:
     key = encrypted(KEY, "open sesame")
     error = refusal(TlsSettings(certificate_pem=CERTIFICATE, key_pem=key))
@@ -180,6 +191,8 @@ def test_an_encrypted_key_asks_for_its_password_and_not_on_the_terminal() -> Non
     assert "ssl.key.password is wrong" in str(wrong)
     assert "hidden-guess" not in str(wrong)
     ssl_context(TlsSettings(certificate_pem=CERTIFICATE, key_pem=key, key_password="open sesame"))
+    long = refusal(TlsSettings(certificate_pem=CERTIFICATE, key_pem=key, key_password="x" * 2000))
+    assert long.key == "ssl.key.password"
 
 
 def test_a_certificate_in_a_file_may_have_its_key_in_a_string(tmp_path: Path) -> None:

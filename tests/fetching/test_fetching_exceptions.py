@@ -11,13 +11,14 @@ from types import FrameType
 
 import confluent_kafka
 import pytest
-from confluent_kafka import Message
+from confluent_kafka import KafkaError, KafkaException, Message
 from fetching_support import PATIENCE, SLICE, Topic, fetcher_of, offsets, until
 from striking import handled
 
 from kafka_coop.fetching.buffer import RecordBuffer
 from kafka_coop.fetching.callbacks import CallbackGuard
 from kafka_coop.fetching.fetcher import Fetcher
+from kafka_coop.fetching.group_fetcher import GroupFetcher
 from kafka_coop.fetching.newcomers import Newcomers
 from kafka_coop.testing import EmbeddedKafka
 from kafka_coop.types import TopicPartition
@@ -53,6 +54,24 @@ def read_it_all_once(
     assert {of: at.offset for of, at in positions} == dict.fromkeys(topic.all, count)
     for of in topic.all:
         fetcher.seek(of, 0)
+
+
+def test_a_token_that_can_not_be_had_is_no_fault_of_error_cb(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As CPython tells of confluent-kafka, which calls error_cb with its own exception set."""
+    refusal = KafkaException(KafkaError(KafkaError.SASL_AUTHENTICATION_FAILED))
+
+    def refused(*_: object) -> None:
+        raise SystemError(
+            "<function error_cb> returned a result with an exception set"
+        ) from refusal
+
+    monkeypatch.setattr(confluent_kafka, "Consumer", refused)
+    for kind in (Fetcher, GroupFetcher):
+        with pytest.raises(KafkaException) as raised:
+            kind({})
+        assert raised.value is refusal
 
 
 BOTH_WAYS = pytest.mark.parametrize("deliver", [next_one, take_some])
