@@ -8,8 +8,9 @@ the pure layers can be used without librdkafka.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from kafka_coop.first_use import imported_on_first_use
 
 if TYPE_CHECKING:
     from confluent_kafka import TopicPartition
@@ -29,14 +30,8 @@ _HOMES = {
     "plan": "kafka_coop.planning",
 }
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(home), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:
+    __getattr__ = imported_on_first_use(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

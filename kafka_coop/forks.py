@@ -11,10 +11,6 @@ import weakref
 from typing import Any
 
 _consumers: weakref.WeakSet[Any] = weakref.WeakSet()
-_kept_in_child: list[Any] = []
-"""Not collected there while it runs: librdkafka's handle has no threads left to end, and freeing it
-crashes. So a child that ends by `sys.exit` may, as with confluent's: `os._exit` frees nothing."""
-
 _TEXT = (
     "this consumer was made before a fork and belongs to the parent process: "
     "make one in the child (multiprocessing: use the 'spawn' start method)"
@@ -31,9 +27,20 @@ def forget(consumer: Any) -> None:
     _consumers.discard(consumer)
 
 
+def _keep_for_ever(consumer: Any) -> None:
+    """Not even the end of the interpreter frees it, as it frees what modules hold.
+
+    librdkafka's handle has no threads left in a child, and to free one that was assigned partitions
+    ends the process by an assertion in C: so it is with a confluent consumer at `sys.exit`.
+    """
+    import ctypes  # noqa: PLC0415  # in forked children alone
+
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(consumer))
+
+
 def _disable_in_child() -> None:
     for consumer in list(_consumers):
-        _kept_in_child.append(consumer)
+        _keep_for_ever(consumer)
         consumer._unusable = _TEXT  # noqa: SLF001  # the one who may
         consumer._handover.unusable = _TEXT  # noqa: SLF001  # the same
         consumer._polling.disturb(for_good=True)  # noqa: SLF001  # the same

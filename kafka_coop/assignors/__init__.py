@@ -20,6 +20,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from kafka_coop.errors import ConfigurationError
+from kafka_coop.first_use import imported_on_first_use
 from kafka_coop.types import Assignor
 
 if TYPE_CHECKING:
@@ -48,14 +49,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ConstrainedCooperativeSticky": "constrained",
-    "CooperativeSticky": "cooperative_sticky",
-    "FairestSticky": "fairest_sticky",
-    "LoadAwareSticky": "load_aware",
-    "Range": "range",
-    "RoundRobin": "roundrobin",
-    "Sticky": "sticky",
-    "StreamJoinSticky": "stream_join",
+    "ConstrainedCooperativeSticky": "kafka_coop.assignors.constrained",
+    "CooperativeSticky": "kafka_coop.assignors.cooperative_sticky",
+    "FairestSticky": "kafka_coop.assignors.fairest_sticky",
+    "LoadAwareSticky": "kafka_coop.assignors.load_aware",
+    "Range": "kafka_coop.assignors.range",
+    "RoundRobin": "kafka_coop.assignors.roundrobin",
+    "Sticky": "kafka_coop.assignors.sticky",
+    "StreamJoinSticky": "kafka_coop.assignors.stream_join",
 }
 
 _CLASSES = {
@@ -69,15 +70,8 @@ _CLASSES = {
     "stream-join-sticky": "StreamJoinSticky",
 }
 
-
-def __getattr__(name: str) -> object:
-    """Imports a strategy the first time it is named (PEP 562)."""
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    strategy = getattr(import_module(f"{__name__}.{home}"), name)
-    globals()[name] = strategy
-    return strategy
+if not TYPE_CHECKING:
+    __getattr__ = imported_on_first_use(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:
@@ -93,7 +87,7 @@ def is_built_in(assignor: Assignor) -> bool:
     """Whether it is of a class of this package, and not of one derived from it."""
     kind = type(assignor)
     home = _HOMES.get(kind.__name__)
-    return home is not None and kind.__module__ == f"{__name__}.{home}"
+    return home is not None and kind.__module__ == home
 
 
 def resolve(name: str) -> Assignor:
@@ -113,5 +107,5 @@ def resolve(name: str) -> Assignor:
             f"unknown strategy {name!r}; known: {', '.join(_CLASSES)}. "
             "A strategy of your own is passed as an instance: CoopConsumer(…, assignors=[…])",
         )
-    strategy: Assignor = __getattr__(class_name)()  # type: ignore[operator]  # a class of ours
+    strategy: Assignor = getattr(import_module(_HOMES[class_name]), class_name)()
     return strategy

@@ -8,20 +8,19 @@ all to a registry, and `serving` serves it; `log` writes one event a rebalance.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from kafka_coop.first_use import imported_on_first_use
 
 if TYPE_CHECKING:
     from kafka_coop.metrics.serving import MetricsServer, serve
 
 __all__ = ["MetricsServer", "serve"]
 
-
-def __getattr__(name: str) -> object:
-    """Imports the server when it is asked for: most processes of tests never serve (PEP 562)."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module("kafka_coop.metrics.serving"), name)
+if not TYPE_CHECKING:  # most processes never serve
+    __getattr__ = imported_on_first_use(
+        __name__, dict.fromkeys(__all__, "kafka_coop.metrics.serving")
+    )
 
 
 def __dir__() -> list[str]:

@@ -22,6 +22,9 @@ KINDS = ("embedded", "local", "local-3", "container")
 _RELEASE = r"\d+\.\d+\.\d+[\w.-]*"
 _TAG = r"\w[\w.-]*"
 
+_RUN = "kafka-coop-run.lock"
+"""In the run's folder: held by the controller of pytest-xdist, as long as it runs."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Which broker the fixture `kafka_cluster` yields."""
@@ -50,6 +53,20 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("--kafka-version: the embedded broker is no release of Kafka's")
     if version and not re.fullmatch(_TAG if kind == "container" else _RELEASE, version):
         raise pytest.UsageError(f"--kafka-version: {version!r} is no release, such as 4.1.0")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Has the workers' broker stay until the run ends: a worker ends when it has no more tests."""
+    config = session.config
+    if config.pluginmanager.has_plugin("dsession"):  # pytest-xdist's, in its controller alone
+        with contextlib.suppress(ImportError):  # where there is no fcntl, there is no such broker
+            import fcntl  # noqa: PLC0415
+
+            # As xdist itself does, whose workers' folders are in there.
+            factory = config._tmp_path_factory  # type: ignore[attr-defined]  # noqa: SLF001
+            run = (factory.getbasetemp() / _RUN).open("w")
+            fcntl.flock(run, fcntl.LOCK_SH)
+            config.add_cleanup(run.close)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -128,10 +145,11 @@ def _shared(
     from kafka_coop.testing.shared import shared_kafka  # noqa: PLC0415  # the same
     from kafka_coop.testing.unavailable import KafkaUnavailableError  # noqa: PLC0415  # with it
 
-    folder = factory.getbasetemp()
+    folder, run = factory.getbasetemp(), None
     # Not by the environment: a pytest that a worker's test runs has that, and is none.
     if hasattr(config, "workerinput"):
         folder = folder.parent  # each worker has a folder of its own in it
+        run = folder / _RUN
     folder /= f"{kind}-{version or DEFAULT_VERSION}"
     folder.mkdir(exist_ok=True)
     how, _, brokers = kind.partition("-")
@@ -143,6 +161,7 @@ def _shared(
                     version or DEFAULT_VERSION,
                     kind="container" if how == "container" else "local",
                     brokers=int(brokers or 1),
+                    run=run,
                 )
             )
         yield kafka

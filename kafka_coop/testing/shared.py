@@ -7,6 +7,8 @@ until nobody uses it any more. Files in a folder that all share coordinate them:
 * ``start.lock`` is held by whoever looks for the cluster, so that one alone starts it;
 * ``users.lock`` is held *shared* by every user. The keeper asks for it exclusively, and has
   it once the last user let go, or was killed: the kernel lets go for the dead;
+* the run's lock, where there is one, is held *shared* by who runs them all, pytest-xdist's
+  controller: workers come and go, and the keeper stays;
 * ``keeper.lock`` is held by the keeper for as long as it lives: what one has said that was killed
   counts for nothing;
 * ``cluster.json`` says where the cluster is, or why there is none. It goes before the
@@ -54,7 +56,12 @@ name of a module of Python's."""
 
 @contextmanager
 def shared_kafka(
-    folder: Path, version: str = DEFAULT_VERSION, *, kind: Kind = "local", brokers: int = 1
+    folder: Path,
+    version: str = DEFAULT_VERSION,
+    *,
+    kind: Kind = "local",
+    brokers: int = 1,
+    run: Path | None = None,
 ) -> Iterator[KafkaCluster]:
     """The cluster that all processes which name this folder share, started if need be.
 
@@ -63,6 +70,7 @@ def shared_kafka(
         version: The release of Apache Kafka, the same for all of them.
         kind: How it is run, the same for all of them.
         brokers: How many, the same for all of them; a container holds one.
+        run: The run's lock, the same for all of them: the cluster stays while that is held shared.
 
     Yields:
         The cluster; what happens in the folder afterwards is the keeper's business.
@@ -75,7 +83,8 @@ def shared_kafka(
         with _locked(folder / "start.lock"):
             # Waits for a keeper that is on its way out.
             fcntl.flock(users, fcntl.LOCK_SH)
-            found = _find_or_start(folder, [version, kind, str(brokers)])
+            lasts = [] if run is None else [str(run.absolute())]
+            found = _find_or_start(folder, [version, kind, str(brokers), *lasts])
         try:
             yield KafkaCluster(found["bootstrap_servers"], found["admin_servers"])
         finally:
@@ -120,7 +129,7 @@ def _cache(kind: str) -> dict[str, str]:
 
 
 def _start_keeper(folder: Path, what: Sequence[str]) -> subprocess.Popen[bytes]:
-    _, kind, _ = what
+    _, kind, *_ = what
     with (folder / "keeper.log").open("ab") as log:
         return subprocess.Popen(  # noqa: S603  # this module
             [
@@ -136,14 +145,15 @@ def _start_keeper(folder: Path, what: Sequence[str]) -> subprocess.Popen[bytes]:
         )
 
 
-def _keep(folder: Path, version: str, kind: str, brokers: str) -> None:
-    """The keeper: runs the cluster until nobody holds ``users.lock``."""
+def _keep(folder: Path, version: str, kind: str, brokers: str, *run: str) -> None:
+    """The keeper: runs the cluster until nobody holds ``users.lock``, nor the run's."""
     answer = folder / "cluster.json"
     with (
         (folder / "keeper.lock").open("w") as keepers,
         (folder / "users.lock").open("w") as users,
         contextlib.ExitStack() as stack,
     ):
+        lasts = [stack.enter_context(Path(one).open("a")) for one in run]
         fcntl.flock(keepers, fcntl.LOCK_EX)
         try:
             kafka: StartedKafka = (
@@ -159,13 +169,14 @@ def _keep(folder: Path, version: str, kind: str, brokers: str) -> None:
             answer,
             {"bootstrap_servers": kafka.bootstrap_servers, "admin_servers": kafka.admin_servers},
         )
-        while not _lock(users, fcntl.LOCK_EX):
+        while not (all(_lock(one, fcntl.LOCK_EX) for one in lasts) and _lock(users, fcntl.LOCK_EX)):
             try:
                 if isinstance(kafka, LocalKafka):
                     kafka.require_brokers()
             except LocalKafkaError as error:
                 _publish(answer, {"ended": str(error)})
-                fcntl.flock(users, fcntl.LOCK_EX)
+                for one in (*lasts, users):
+                    fcntl.flock(one, fcntl.LOCK_EX)
                 break
             time.sleep(_LOOK)
         answer.unlink()

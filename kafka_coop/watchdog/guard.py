@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import pickle
@@ -120,10 +121,12 @@ class Guard:
                 start_new_session=True,
             )
         except OSError as error:
+            room = error.errno in (errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE)
+            remedy = "make room for it" if room else "see that this user may run it"
             raise ConfigurationError(
                 "coop.watchdog",
                 f"coop.watchdog: its process {sys.executable!r} can't be started ({error}): "
-                "make room for it, or remove the key",
+                f"{remedy}, or remove the key",
             ) from error
         self._missing = False
         assert self._process.stdin is not None

@@ -58,6 +58,11 @@ _SHORTEST_LOOK, _LONGEST_LOOK = 0.002, 1.0
 """Seconds between two looks at who the parent is, once the pipe has ended."""
 
 
+_LONGEST_SESSION = 1800.0
+"""Seconds: brokers allow no longer one unless told to (``group.max.session.timeout.ms``). By then
+the group has dropped a member that beats no more."""
+
+
 def main() -> None:
     """Runs until the member needs no watchdog any more, or had need of it."""
     # What connections warn of is the reason that is said, by who waits for no reader of it.
@@ -66,8 +71,9 @@ def main() -> None:
     with contextlib.suppress(EOFError):
         parent: int = pickle.load(pipe)  # noqa: S301  # written by our own parent
         settings, ward = _last_words(pipe)
-        if settings is not None and ward is not None and ward.member_id:
-            _wait_for_the_end_of(parent)
+        if settings is None or ward is None or not ward.member_id:
+            return
+        if _has_ended(parent, within=_LONGEST_SESSION):
             run_in_own_loop(leave(ward, settings, say=_say_the_last))
 
 
@@ -86,15 +92,19 @@ def _last_words(pipe: IO[bytes]) -> tuple[ConnectionSettings | None, Ward | None
             settings = said
 
 
-def _wait_for_the_end_of(parent: int) -> None:
-    """The pipe has ended, which a living parent may bring about, too.
+def _has_ended(parent: int, *, within: float) -> bool:
+    """Whether it ends in time. Its pipe has, which a living one may bring about, too.
 
-    A process closes its descriptors a moment before its children get another parent.
+    A process closes its descriptors a moment before its children get another parent. One that
+    has called `exec` lives on, but its member does not: it would have one of us more each time.
     """
-    look = _SHORTEST_LOOK
+    look, until = _SHORTEST_LOOK, time.monotonic() + within
     while os.getppid() == parent:
+        if time.monotonic() >= until:
+            return False
         time.sleep(look)
         look = min(2 * look, _LONGEST_LOOK)
+    return True
 
 
 async def leave(

@@ -407,6 +407,42 @@ def _in_the_child(member: Member, speaking: int, *, dropped: bool) -> None:
         os._exit(0)
 
 
+def run_script(text: str, cluster: Cluster, **config: Any) -> subprocess.CompletedProcess[str]:
+    """Runs it with a configuration and a topic of one record as arguments."""
+    topic = unique("t")
+    cluster.create_topic(topic, partitions=1)
+    publish(cluster, topic, 1, 0)
+    return subprocess.run(
+        [sys.executable, "-c", text, json.dumps(settings(cluster, unique("g"), **config)), topic],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+_FORKED = """
+import json, os, sys
+from kafka_coop import CoopConsumer
+
+with CoopConsumer(json.loads(sys.argv[1])) as consumer:
+    consumer.subscribe([sys.argv[2]])
+    while not consumer.assignment():
+        consumer.poll(0.1)
+    if not (child := os.fork()):
+        sys.exit(7)
+    _, status = os.waitpid(child, 0)
+print(os.waitstatus_to_exitcode(status))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_may_end_as_programs_do(embedded: EmbeddedKafka) -> None:
+    """Not by an abort of librdkafka's, whose handle it would free."""
+    ended = run_script(_FORKED, embedded)
+    assert ended.stdout == "7\n", ended.stderr
+
+
 _SUSPENDED = """
 import json, sys
 from kafka_coop import CoopConsumer
@@ -428,17 +464,7 @@ next(some)
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_what_comes_too_late_says_so(kafka: Cluster, protocol: str) -> None:
     """The interpreter ends the generator last, when none of our threads runs any more."""
-    topic = unique("t")
-    kafka.create_topic(topic, partitions=1)
-    publish(kafka, topic, 1, 0)
-    config = settings(kafka, unique("g"), group_protocol=protocol)
-    ended = subprocess.run(
-        [sys.executable, "-c", _SUSPENDED, json.dumps(config), topic],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    ended = run_script(_SUSPENDED, kafka, group_protocol=protocol)
     assert ended.returncode == 0
     assert "RuntimeError: the interpreter has begun to end" in ended.stderr, "commit"
     assert "is not left: the interpreter has begun to end" in ended.stderr, "close"

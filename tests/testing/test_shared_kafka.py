@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from listening import is_served
 from kafka_coop.testing.cluster import wait_until
 from kafka_coop.testing.container import ContainerKafka, ContainerKafkaError
 from kafka_coop.testing.local import LocalKafkaError
-from kafka_coop.testing.shared import shared_kafka
+from kafka_coop.testing.shared import _LOOK, shared_kafka
 from kafka_coop.testing.unavailable import KafkaUnavailableError
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -56,7 +57,7 @@ def test_a_user_that_is_killed_is_a_user_that_left(tmp_path: Path) -> None:
     script = textwrap.dedent(f"""
         import os, signal
         from pathlib import Path
-        from kafka_coop.testing.shared import shared_kafka
+        from kafka_coop.testing.shared import _LOOK, shared_kafka
         with shared_kafka(Path({str(tmp_path)!r})) as kafka:
             print(kafka.bootstrap_servers, flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
@@ -179,19 +180,33 @@ def run_pytest(folder: Path, test: str, *options: str, **environment: str) -> st
     return done.stdout + done.stderr
 
 
+def test_it_stays_for_a_run_whose_workers_come_and_go(tmp_path: Path) -> None:
+    """What the first has made the last one finds, for whoever runs them holds the run's lock."""
+    run, answer = tmp_path / "run.lock", tmp_path / "cluster.json"
+    with run.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_SH)
+        with shared_kafka(tmp_path, run=run) as first:
+            pass
+        for _ in range(5):  # of the keeper's looks at its users
+            time.sleep(_LOOK)
+            assert answer.exists()
+        with shared_kafka(tmp_path, run=run) as second:
+            assert first.bootstrap_servers == second.bootstrap_servers
+    wait_until(lambda: not answer.exists(), "the keeper goes on")
+
+
 def test_the_workers_of_xdist_share_one(tmp_path: Path) -> None:
     test = """
-        import os
+        import fcntl, os, pytest
         from pathlib import Path
-        from kafka_coop.testing.cluster import wait_until
 
-        def test_it(local_kafka):
+        def test_it(local_kafka, tmp_path_factory):
             assert local_kafka.admin().list_topics(timeout=10).brokers
             here = Path(__file__).parent
             (here / os.environ["PYTEST_XDIST_WORKER"]).write_text(local_kafka.bootstrap_servers)
-            # Who is done before the other has come ends the broker.
-            both = [here / "gw0", here / "gw1"]
-            wait_until(lambda: all(each.exists() for each in both), "the other does not start")
+            run = tmp_path_factory.getbasetemp().parent / "kafka-coop-run.lock"
+            with pytest.raises(BlockingIOError), run.open("a") as ended:
+                fcntl.flock(ended, fcntl.LOCK_EX | fcntl.LOCK_NB)
     """
     said = run_pytest(tmp_path, test, "-n", "2", "--dist", "each")
     assert "2 passed" in said, said

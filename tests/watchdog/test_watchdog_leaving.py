@@ -13,6 +13,7 @@ from watchdog_support import leaves
 from kafka_coop.config import parse
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.testing import EmbeddedKafka
+from kafka_coop.watchdog import supervisor
 from kafka_coop.watchdog.supervisor import leave
 from kafka_coop.watchdog.ward import Ward
 
@@ -122,3 +123,23 @@ def test_a_key_whose_certificate_is_still_the_old_one_is_told(tmp_path: Path) ->
     (said,) = leave_for("dead", "127.0.0.1:1", Time(), **{"security.protocol": "ssl"}, **pair)
     assert "could not leave" in said
     assert "ssl.certificate.location" in said
+
+
+@pytest.mark.parametrize("dies_after", [None, 100.0])
+def test_a_process_that_outlives_its_member_is_not_watched_for_ever(
+    monkeypatch: pytest.MonkeyPatch, dies_after: float | None
+) -> None:
+    """It has called `exec`: the group has dropped the member by then."""
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    def parent() -> int:
+        return 1 if dies_after is not None and now[0] >= dies_after else 4711
+
+    monkeypatch.setattr("kafka_coop.watchdog.supervisor.time.sleep", sleep)
+    monkeypatch.setattr("kafka_coop.watchdog.supervisor.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("kafka_coop.watchdog.supervisor.os.getppid", parent)
+    assert supervisor._has_ended(4711, within=1800) is (dies_after is not None)
+    assert now[0] == pytest.approx(dies_after or 1800, abs=supervisor._LONGEST_LOOK)
