@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import confluent_kafka
 from confluent_kafka import KafkaException, Message
@@ -152,6 +152,10 @@ class CoopConsumer(Closeable):
             measuring=self._measuring,
             draining=self._draining,
         )
+
+    def __reduce_ex__(self, _protocol: Any) -> NoReturn:
+        """One member has one consumer: it is not copied, nor pickled, as confluent's is not."""
+        raise TypeError("a consumer can't be copied or pickled: make another one")
 
     # --- subscribing -----------------------------------------------------------------------
 

@@ -313,6 +313,9 @@ class ClassicBackend:
     def _react(self, event: ev.Event) -> None:
         now = clock.now()
         owned = self._member.owned
+        if isinstance(event, ev.JoinAnswered):
+            why_not = event.answer if isinstance(event.answer, RequestFailedError) else None
+            self._silence.joined(why_not, self._standing.coordinator)
         if self.mailbox.last_poll != self._told_poll:
             self._told_poll = self.mailbox.last_poll
             polled = ev.Polled(at=self._told_poll, delivered_at=self.mailbox.last_delivery)

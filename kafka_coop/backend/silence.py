@@ -5,9 +5,14 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from kafka_coop.errors import RequestFailedError
 from kafka_coop.protocol.messages import Node
 
 _NOWHERE: Final = "its coordinator is looked for"
+
+_IN_VAIN: Final = 3
+"""Attempts to join in a row that failed, each after a longer pause, before that is told: of a
+coordinator that moves one fails, or two."""
 
 
 class Silence:
@@ -15,6 +20,8 @@ class Silence:
 
     A coordinator that acknowledges no heartbeat (too few of its replicas are in sync, say) ends the
     lease: `poll` delivers nothing, and raises nothing, for the member may be in the group still.
+    Nor does it where the coordinator can't be reached to join, at an address that the brokers
+    advertise and this machine can't connect to: that may pass.
 
     Args:
         group_id: Whose coordinator.
@@ -25,6 +32,28 @@ class Silence:
         self._group = group_id
         self._log = logger
         self._told = False
+        self._in_vain = 0
+
+    def joined(self, why_not: RequestFailedError | None, coordinator: Node | None) -> None:
+        """JoinGroup was answered, or failed on its way.
+
+        Args:
+            why_not: How it failed; None: it was answered, whatever with.
+            coordinator: Whom it went to.
+        """
+        if why_not is None:
+            if self._in_vain >= _IN_VAIN:
+                self._log.info("group %s: its coordinator can be reached again", self._group)
+            self._in_vain = 0
+            return
+        self._in_vain += 1
+        if self._in_vain == _IN_VAIN:
+            self._log.warning(
+                "group %s can't be joined at its coordinator (%s), it is tried again and again: %s",
+                self._group,
+                _NOWHERE if coordinator is None else coordinator.address,
+                why_not,
+            )
 
     def look(self, now: float, *, lease_until: float, owns: bool, coordinator: Node | None) -> None:
         """Looks whether there is news.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import ssl
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -30,6 +31,29 @@ class Identity:
 
     starts: dt.datetime | None = None
     ends: dt.datetime | None = None
+
+
+_AUTHORITIES = (
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/certs/ca-bundle.crt",
+    "/etc/pki/tls/certs/ca-bundle.trust.crt",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/pki/tls/cacert.pem",
+    "/etc/ssl/cert.pem",
+    "/etc/ssl/cacert.pem",
+    "/etc/certs/ca-certificates.crt",
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/ssl/certs",
+    "/usr/local/etc/ssl/cert.pem",
+    "/usr/local/etc/ssl/cacert.pem",
+    "/usr/local/etc/ssl/certs/cert.pem",
+    "/usr/local/etc/ssl/certs/cacert.pem",
+    "/usr/local/share/certs/ca-root-nss.crt",
+    "/etc/openssl/certs/ca-certificates.crt",
+)
+"""Where librdkafka looks for the system's authorities: the first that is there counts (since 1.5,
+where OpenSSL is built into it, as in confluent-kafka's wheels)."""
 
 
 class _Context(ssl.SSLContext):
@@ -79,8 +103,12 @@ def ssl_context(settings: TlsSettings) -> ssl.SSLContext:
 def _load_authorities(context: ssl.SSLContext, settings: TlsSettings) -> None:
     location, pem = settings.ca_location, settings.ca_pem
     if location is None and pem is None:
-        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
-        return
+        # Not what SSL_CERT_FILE says, nor where this Python's OpenSSL was told to look:
+        # librdkafka would trust others. Elsewhere it asks the system, as Python does.
+        there = (place for place in _AUTHORITIES if Path(place).exists())
+        location = next(there, None) if sys.platform == "linux" else None
+        if location is None:
+            context.load_default_certs(ssl.Purpose.SERVER_AUTH)
     if location is not None:
         with _blaming("ssl.ca.location", location):
             # OpenSSL opens a directory's files (named by hash, see `openssl rehash`) on

@@ -48,7 +48,7 @@ def tls_settings(values: Values) -> TlsSettings | None:
     authorities = values.text("ssl.ca.location")
     identification = values.choice("ssl.endpoint.identification.algorithm")
     return TlsSettings(
-        # "probe": librdkafka looks in the usual places, and so does Python by itself.
+        # "probe": librdkafka looks in the usual places, and so do we where nothing is set.
         ca_location=None if authorities == "probe" else authorities,
         ca_pem=values.text("ssl.ca.pem"),
         certificate_location=values.text("ssl.certificate.location"),

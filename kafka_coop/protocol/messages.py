@@ -41,8 +41,8 @@ class Node:
 
     @property
     def address(self) -> str:
-        """For people."""
-        return f"{self.host}:{self.port}"
+        """For people; as ``bootstrap.servers`` has it."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 # --- the group -----------------------------------------------------------------------------

@@ -30,7 +30,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Literal, TypeAlias, get_args
@@ -108,6 +108,9 @@ _PAST_ANY_END: Final = 1 << 62
 _PRODUCER: Final = 0
 _CONF_OK: Final = 0
 _MILLISECOND: Final = timedelta(milliseconds=1)
+
+_MOST_ANSWERS: Final = 500
+"""Of one call: each is two arguments of a function in C, which ctypes calls with 1,024 at most."""
 
 
 class EmbeddedKafkaError(RuntimeError):
@@ -322,9 +325,10 @@ class EmbeddedKafka(Closeable):
             EmbeddedKafkaError: No such broker; or `broker` is None after failures or delays
                 of single brokers were asked for with the same request, which would hide
                 the new ones for ever.
-            ValueError: No such request.
+            ValueError: No such request, a code that is none, or more than 500 of a broker's.
         """
         key = _api_key(api)
+        _require_codes(errors)
         if broker is not None:
             self._script(broker, api, [(error, timedelta(0)) for error in errors])
             return
@@ -350,10 +354,11 @@ class EmbeddedKafka(Closeable):
 
         Raises:
             EmbeddedKafkaError: No such broker.
-            ValueError: No such request, or less than one of them.
+            ValueError: No such request, less than one of them or more than 500, or a negative time.
         """
         if times < 1:
             raise ValueError(f"times is {times}; at least 1 is needed")
+        _require_codes([error])
         self._script(broker, api, [(error, by)] * times)
 
     def clear_failures(self, api: Api) -> None:
@@ -473,6 +478,11 @@ class EmbeddedKafka(Closeable):
                 raise
 
     def _script(self, broker: int, api: Api, answers: list[tuple[int, timedelta]]) -> None:
+        if len(answers) > _MOST_ANSWERS:
+            raise ValueError(
+                f"{len(answers)} answers of broker {broker} at once: {_MOST_ANSWERS} at most; "
+                "ask for them in several calls"
+            )
         flat = [ctypes.c_int(v) for error, rtt in answers for v in (error, _milliseconds(rtt))]
         self._checked(
             "rd_kafka_mock_broker_push_request_error_rtts",
@@ -548,5 +558,14 @@ def _api_key(api: Api) -> int:
     return API_KEYS[api]
 
 
+def _require_codes(errors: Iterable[int]) -> None:
+    """Ctypes would cut a larger number off, to a code of another error."""
+    for error in errors:
+        if not -0x8000 <= error <= 0x7FFF:  # noqa: PLR2004  # the protocol's int16
+            raise ValueError(f"{error} is no error code of Kafka's, which have 16 bits")
+
+
 def _milliseconds(duration: timedelta) -> int:
+    if duration < timedelta(0):
+        raise ValueError(f"{duration} is in the past: give a time of zero or more")
     return duration // _MILLISECOND

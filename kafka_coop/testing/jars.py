@@ -213,8 +213,10 @@ def _whole_jar(artifact: Any) -> Path:
 
 if __name__ == "__main__":
     # Before the tests of a CI run, so that none of them waits for the download.
+    missing = []
     for wanted in sys.argv[1:]:
         try:
             sys.stdout.write(f"{kafka_jars(wanted)}\n")
         except (LocalKafkaUnavailableError, ValueError) as error:
-            sys.exit(str(error))
+            missing.append(str(error))
+    sys.exit("\n".join(missing) or None)

@@ -47,6 +47,11 @@ def find_java(*, oldest: int = 17) -> Path:
     )
 
 
+def java_environment() -> dict[str, str]:
+    """For a JVM's process: under the POSIX locale it finds no path that is not ASCII."""
+    return {**os.environ, "LC_ALL": "C.UTF-8"}
+
+
 def compile_java(source: Path, classpath: str) -> Path:
     """Compiles one source file, once: the classes are kept in the cache.
 
@@ -70,6 +75,7 @@ def compile_java(source: Path, classpath: str) -> Path:
             check=False,
             capture_output=True,
             text=True,
+            env=java_environment(),
         )
         if done.returncode:
             raise RuntimeError(f"{source.name} does not compile: {done.stderr[-2000:]}")

@@ -35,7 +35,7 @@ from kafka_coop.testing.broker_settings import (
 )
 from kafka_coop.testing.cluster import StartedKafka, peek, quiet_admin, wait_until
 from kafka_coop.testing.jars import cached, kafka_jars
-from kafka_coop.testing.java import find_java
+from kafka_coop.testing.java import find_java, java_environment
 from kafka_coop.testing.pact import DeathPact
 from kafka_coop.testing.ports import hold_ports
 from kafka_coop.testing.proxy import Proxy
@@ -299,6 +299,7 @@ class LocalKafka(StartedKafka):
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
+            env=java_environment(),
             # Not of our group: it outlives a Ctrl-C in the terminal until we end it.
             process_group=self._pact.group,
         )
@@ -397,6 +398,7 @@ def _write_format(command: Sequence[str], into: Path) -> None:
             capture_output=True,
             text=True,
             timeout=60,
+            env=java_environment(),
         )
         if done.returncode:
             raise LocalKafkaError(f"the storage tool failed: {done.stdout}{done.stderr}")

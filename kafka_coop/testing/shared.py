@@ -43,6 +43,10 @@ Kind: TypeAlias = Literal["local", "container"]
 # The first start fetches the jars.
 _START_TIMEOUT: Final = timedelta(minutes=11)
 
+_COVERAGE: Final = "COVERAGE_PROCESS_"
+"""By which coverage.py has each subprocess measured: the keeper would write its file into the
+tests' project, once all of them are combined."""
+
 _LOOK: Final = 0.2
 """Seconds between two looks of the keeper's at its users and its brokers."""
 
@@ -136,7 +140,7 @@ def _start_keeper(folder: Path, what: Sequence[str]) -> subprocess.Popen[bytes]:
                 *(sys.executable, "-P", "-c", _KEEPER, str(Path(__file__).parents[2])),
                 *(str(folder.absolute()), *what),
             ],
-            env=os.environ | _cache(kind),
+            env={k: v for k, v in os.environ.items() if not k.startswith(_COVERAGE)} | _cache(kind),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from kafka_coop.backend.silence import Silence
+from kafka_coop.errors import ConnectionFailedError
 from kafka_coop.protocol.messages import Node
 
 THERE = Node(node_id=1, host="broker", port=9092)
@@ -46,6 +47,25 @@ def test_an_outage_is_told_once_and_its_end(
     assert watched.look(13, 20) == []
     assert watched.look(20, 20, coordinator=None) == ["WARNING"]
     assert "its coordinator is looked for" in caplog.text
+
+
+def test_a_coordinator_that_is_out_of_reach_is_told_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It may be advertised at an address that is another network's; poll raises nothing of it."""
+    caplog.set_level(logging.INFO, "kafka_coop")
+    silence = Silence("g", logging.getLogger("kafka_coop"))
+    failed = ConnectionFailedError("10.0.0.1:9092: refused")
+    for outcome, told in [
+        *((failed, 0), (failed, 0), (None, 0)),
+        *((failed, 0), (failed, 0), (failed, 1), (failed, 0), (failed, 0), (None, 1), (None, 0)),
+    ]:
+        caplog.clear()
+        silence.joined(outcome, THERE)
+        assert len(caplog.records) == told
+        if told and outcome is not None:
+            assert "can't be joined at its coordinator (broker:9092)" in caplog.text
+            assert "10.0.0.1:9092: refused" in caplog.text
 
 
 def test_who_owns_nothing_misses_nothing(watched: Watched) -> None:

@@ -20,6 +20,7 @@ from broker_certificates import (
     certificate_pem,
     client_certificate,
     key_pem,
+    stranger,
 )
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -88,6 +89,21 @@ def test_own_authorities_replace_the_systems(tmp_path: Path) -> None:
     file.write_text(authority_pem())
     for settings in (TlsSettings(ca_location=str(file)), TlsSettings(ca_pem=authority_pem())):
         assert len(ssl_context(settings).get_ca_certs()) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system is asked")
+def test_the_systems_authorities_are_those_that_librdkafka_finds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the member would join, and nothing be fetched; or nothing where both could."""
+    file, other = tmp_path / "system.pem", tmp_path / "other.pem"
+    file.write_text(authority_pem())
+    other.write_text(authority_pem() + stranger().cert_pem.bytes().decode())
+    monkeypatch.setattr("kafka_coop.broker.tls._AUTHORITIES", ("/no/such/file.pem", str(file)))
+    monkeypatch.setenv("SSL_CERT_FILE", str(other))
+    assert len(ssl_context(TlsSettings()).get_ca_certs()) == 1
+    monkeypatch.setattr("kafka_coop.broker.tls._AUTHORITIES", ())
+    assert len(ssl_context(TlsSettings()).get_ca_certs()) == 2, "Python's"
 
 
 def test_authorities_in_a_string_may_be_named_in_any_script() -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections.abc import Callable
+
 import pytest
 from confluent_kafka import KafkaError, Message
 from prometheus_client import CollectorRegistry
@@ -39,6 +43,14 @@ def test_what_a_callback_raised_and_close_raises_leaves_nothing_behind(
     left = [family.name for family in registry.collect() if family.samples]
     assert not left, "series of a consumer that is closed"
     assert consumer not in forks._consumers
+
+
+@pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_it_is_not_copied(consumer: CoopConsumer, how: Callable[[CoopConsumer], object]) -> None:
+    """The copy's `close` would leave the group, behind the back of the other."""
+    with pytest.raises(TypeError, match="make another one"):
+        how(consumer)
+    consumer.close()
 
 
 def test_a_time_to_drain_that_is_none_is_named(consumer: CoopConsumer) -> None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from datetime import timedelta
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -271,6 +272,15 @@ class TestTopics:
         with pytest.raises(ValueError, match="times is 0"):
             cluster.delay("Metadata", timedelta(0), broker=1, times=0)
         cluster.fail("Metadata", 0)
+        delay = partial(cluster.delay, "Produce", timedelta(0), broker=1)
+        with pytest.raises(ValueError, match="600 answers of broker 1 at once: 500 at most"):
+            delay(times=600)
+        with pytest.raises(ValueError, match="is no error code"):
+            delay(error=1 << 20)
+        with pytest.raises(ValueError, match="is no error code"):
+            cluster.fail("Produce", 1 << 40)
+        with pytest.raises(ValueError, match="in the past"):
+            cluster.set_rtt(1, timedelta(seconds=-1))
 
     @pytest.mark.parametrize(("leader", "shown"), [(2, 2), (1, 1), (None, -1)])
     def test_a_partitions_leader_is_moved(

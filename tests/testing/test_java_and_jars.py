@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kafka_coop.testing import jars
-from kafka_coop.testing.java import find_java
+from kafka_coop.testing.java import find_java, java_environment
 from kafka_coop.testing.unavailable import LocalKafkaUnavailableError
 
 
@@ -123,6 +123,17 @@ class TestJars:
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=100)
         assert done.returncode == 1
         assert done.stderr == f"'{version}' is no release of Apache Kafka, such as 4.1.0\n"
+
+    def test_one_that_is_not_to_be_had_keeps_no_other_from_being_fetched(self, cache: Path) -> None:
+        (cache / "kafka-4.1.0").mkdir(parents=True)
+        command = [sys.executable, "-m", "kafka_coop.testing.jars", "v9", "4.1.0"]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=100)
+        assert (done.returncode, done.stdout) == (1, f"{cache / 'kafka-4.1.0'}\n")
+        assert "'v9' is no release" in done.stderr
+
+    def test_javas_locale_opens_any_path(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("LC_ALL", "C")
+        assert java_environment()["LC_ALL"] == "C.UTF-8"
 
     def test_other_artifacts_have_a_folder_of_their_own(
         self, cache: Path, fetchers: list[Callable[..., None]]
