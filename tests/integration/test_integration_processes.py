@@ -454,7 +454,12 @@ def records(config, topic):
             for message in consumer:
                 yield message
         finally:
-            consumer.commit(asynchronous=False)
+            try:
+                consumer.commit(asynchronous=False)
+            except RuntimeError as error:
+                # Not its traceback: CPython imports for that, and waits for ever where it has
+                # stopped a thread amid an import of its own.
+                print(error)
 
 some = records(json.loads(sys.argv[1]), sys.argv[2])
 next(some)
@@ -466,5 +471,5 @@ def test_what_comes_too_late_says_so(kafka: Cluster, protocol: str) -> None:
     """The interpreter ends the generator last, when none of our threads runs any more."""
     ended = run_script(_SUSPENDED, kafka, group_protocol=protocol)
     assert ended.returncode == 0
-    assert "RuntimeError: the interpreter has begun to end" in ended.stderr, "commit"
+    assert ended.stdout.startswith("the interpreter has begun to end"), "commit"
     assert "is not left: the interpreter has begun to end" in ended.stderr, "close"
