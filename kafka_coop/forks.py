@@ -11,6 +11,8 @@ import weakref
 from typing import Any
 
 _consumers: weakref.WeakSet[Any] = weakref.WeakSet()
+_kept: list[Any] = []
+
 _TEXT = (
     "this consumer was made before a fork and belongs to the parent process: "
     "make one in the child (multiprocessing: use the 'spawn' start method)"
@@ -33,17 +35,20 @@ def _keep_for_ever(consumer: Any) -> None:
     librdkafka's handle has no threads left in a child, and to free one that was assigned partitions
     ends the process by an assertion in C: so it is with a confluent consumer at `sys.exit`.
     """
-    import ctypes  # noqa: PLC0415  # in forked children alone
-
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(consumer))
+    try:
+        import ctypes  # noqa: PLC0415  # in forked children alone
+    except ImportError:  # some builds of Python lack it
+        _kept.append(consumer)
+    else:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(consumer))
 
 
 def _disable_in_child() -> None:
     for consumer in list(_consumers):
-        _keep_for_ever(consumer)
         consumer._unusable = _TEXT  # noqa: SLF001  # the one who may
         consumer._handover.unusable = _TEXT  # noqa: SLF001  # the same
         consumer._polling.disturb(for_good=True)  # noqa: SLF001  # the same
+        _keep_for_ever(consumer)
 
 
 if hasattr(os, "register_at_fork"):

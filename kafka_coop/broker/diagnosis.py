@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from kafka_coop.broker.tls import Identity, ssl_reason
 from kafka_coop.errors import AuthenticationFailedError, ConnectionFailedError, RequestFailedError
+from kafka_coop.protocol.messages import address
 
 E = TypeVar("E", bound=RequestFailedError)
 
@@ -31,7 +32,7 @@ class Peer:
     """The certificate that it is shown, once there is a TLS handshake."""
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return address(self.host, self.port)
 
 
 class Stage(enum.Enum):

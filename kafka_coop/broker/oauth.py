@@ -39,6 +39,9 @@ _REFRESH_LIMIT = 20.0
 """Seconds that a refresh may take while the old token lives: less than the 30 that a connection
 has, so that one that is being made still logs in, with the old token."""
 
+_MOST_PATIENCE = 300.0
+"""Seconds for which a call that does not return may have been the last."""
+
 _HTTP_TIMEOUT = 20.0
 """Seconds that the token endpoint may be silent."""
 
@@ -137,16 +140,18 @@ class CachedTokens:
         """A new token. Without a limit, whoever asks gives up in time.
 
         What a call brings that takes longer than anyone waits is for the next who asks. One that
-        may never return is given up, each after twice the time: it leaves a thread behind.
+        may never return is given up, each after twice the time of the one before, up to some
+        minutes: it leaves a thread behind.
         """
         call = self._call
-        if call is None or (call.done() and call.exception() is not None):
-            call, self._patience = None, _REFRESH_LIMIT
-        elif not call.done() and now >= self._given_up_at:
-            call, self._patience = None, 2 * self._patience
+        patience = _REFRESH_LIMIT
+        if call is not None and not call.done() and now >= self._given_up_at:
+            call, patience = None, min(2 * self._patience, _MOST_PATIENCE)
+        elif call is not None and call.done() and not self._is_of_use(call):
+            call = None
         if call is None:
             call = self._call = begin_blocking(self._fetch, name="kafka_coop-oauth")
-            self._given_up_at = now + self._patience
+            self._given_up_at, self._patience = now + patience, patience
         try:
             async with asyncio.timeout(limit):
                 token = await asyncio.wrap_future(call)
@@ -156,6 +161,10 @@ class CachedTokens:
             ) from None
         self._call = None
         return token
+
+    def _is_of_use(self, ended: Future[Token]) -> bool:
+        """Nobody waited for its end: it may be long ago."""
+        return ended.exception() is None and ended.result().expires_at > self._wall_clock()
 
 
 def callback_tokens(callback: OauthCallback, config: str | None) -> TokenSource:
@@ -171,29 +180,27 @@ def callback_tokens(callback: OauthCallback, config: str | None) -> TokenSource:
                 f"oauth_cb raised {type(error).__name__}; its text, which may hold secrets, is not "
                 "shown: have oauth_cb log what may be seen of it"
             ) from None
-        return _token_of(answer)
+        token = _token_of(answer)
+        if token is None:
+            del answer  # nothing of it is told, not to who logs tracebacks with locals either
+            raise AuthenticationFailedError(
+                "oauth_cb must return (token, expiry in seconds since the epoch"
+                "[, principal[, extensions]])"
+            )
+        return token
 
     return fetch
 
 
-def _token_of(answer: Any) -> Token:
-    """What ``oauth_cb`` returned, checked; nothing of it is put into an error's text.
-
-    Nor is what its objects raise where they are converted.
-    """
-    token: Token | None = None
+def _token_of(answer: Any) -> Token | None:
+    """What ``oauth_cb`` returned; None: it can't be used, whatever its objects raise."""
     with suppress(BaseException):  # SystemExit too, as above
         match answer:
             case (str(value), SupportsFloat() | SupportsIndex() as expiry, *rest):
-                token = Token(
+                return Token(
                     value=value, expires_at=float(expiry), extensions=_extensions_in(*rest)
                 )
-    if token is None:
-        raise AuthenticationFailedError(
-            "oauth_cb must return (token, expiry in seconds since the epoch"
-            "[, principal[, extensions]])"
-        )
-    return token
+    return None
 
 
 def _extensions_in(
@@ -267,12 +274,15 @@ def _is_http(url: str) -> bool:
 
 
 def _endpoint_tls(settings: OidcSettings) -> ssl.SSLContext:
+    location, pem = settings.https_ca_location, settings.https_ca_pem
     try:
-        return ssl_context(
-            TlsSettings(ca_location=settings.https_ca_location, ca_pem=settings.https_ca_pem)
-        )
+        context = ssl_context(TlsSettings(ca_location=location, ca_pem=pem))
     except ConfigurationError as error:
         raise ConfigurationError("https.ca.location", f"https.ca.*: {error}") from error
+    if location is None and pem is None:
+        # Those of SSL_CERT_FILE too: librdkafka asks OpenSSL here.
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    return context
 
 
 def _token_request(settings: OidcSettings) -> urllib.request.Request:
@@ -357,6 +367,7 @@ def _read_token(body: bytes, settings: OidcSettings, asked_at: float) -> Token:
     life = _number(said.get("expires_in"))
     expires_at = asked_at + life if life is not None else _jwt_expiry(value)
     if expires_at is None:
+        del body, said, value  # as above
         raise AuthenticationFailedError(
             f"the answer of the token endpoint {settings.token_endpoint_url} has no expires_in, "
             f"and its token is no JWT with an exp claim"

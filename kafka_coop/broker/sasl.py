@@ -72,9 +72,9 @@ def scram(mechanism: str, username: str, password: str) -> Conversation:
     # 6 MB and 0.1 s that only SCRAM's users are to pay for.
     from scramp import ScramException  # type: ignore[import-untyped]  # noqa: PLC0415
 
-    client = _scram_client(mechanism, username, password)
-    del username, password  # as above
     try:
+        client = _scram_client(mechanism, username, password)
+        del username, password  # as above
         challenge = yield client.get_client_first().encode()
         client.set_server_first(challenge.decode())
         challenge = yield client.get_client_final().encode()

@@ -8,17 +8,21 @@ What Python's ``ssl`` cannot do as librdkafka does: TLS 1.3 cipher suites are Op
 from __future__ import annotations
 
 import datetime as dt
+import importlib.util
+import logging
 import os
 import ssl
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafka_coop.config import TlsSettings
 from kafka_coop.errors import ConfigurationError
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +56,7 @@ _AUTHORITIES = (
     "/usr/local/share/certs/ca-root-nss.crt",
     "/etc/openssl/certs/ca-certificates.crt",
 )
-"""Where librdkafka looks for the system's authorities: the first that is there counts (since 1.5,
-where OpenSSL is built into it, as in confluent-kafka's wheels)."""
+"""Where librdkafka looks for the system's authorities: the first that can be loaded counts."""
 
 
 class _Context(ssl.SSLContext):
@@ -103,26 +106,50 @@ def ssl_context(settings: TlsSettings) -> ssl.SSLContext:
 def _load_authorities(context: ssl.SSLContext, settings: TlsSettings) -> None:
     location, pem = settings.ca_location, settings.ca_pem
     if location is None and pem is None:
-        # Not what SSL_CERT_FILE says, nor where this Python's OpenSSL was told to look:
-        # librdkafka would trust others. Elsewhere it asks the system, as Python does.
-        there = (place for place in _AUTHORITIES if Path(place).exists())
-        location = next(there, None) if sys.platform == "linux" else None
-        if location is None:
+        if not _load_the_systems(context):
             context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+        return
     if location is not None:
         with _blaming("ssl.ca.location", location):
-            # OpenSSL opens a directory's files (named by hash, see `openssl rehash`) on
-            # demand and takes a missing directory for an empty one.
-            path = Path(location)
-            path.stat()
-            if path.is_dir():
-                context.load_verify_locations(capath=location)
-            else:
-                context.load_verify_locations(cafile=location)
+            _load_place(context, Path(location))
     if pem is not None:
         with _blaming("ssl.ca.pem"):
             # Bundles name authorities in comments, in UTF-8; ``ssl`` takes ASCII alone.
             context.load_verify_locations(cadata=pem.encode("ascii", "ignore").decode())
+
+
+def _load_the_systems(context: ssl.SSLContext) -> bool:
+    """Those that librdkafka finds by itself; False: it asks OpenSSL, and so is Python to.
+
+    It does in confluent-kafka's wheels, where OpenSSL is built into it. Not what SSL_CERT_FILE
+    says, nor where this Python's OpenSSL was told to look: the member would join, and nothing be
+    fetched, or the other way round.
+    """
+    if sys.platform != "linux" or not _has_openssl_built_in():
+        return False
+    for place in map(Path, _AUTHORITIES):
+        with suppress(OSError):  # it is not there, or can't be used: it is passed over
+            if not place.is_dir() or any(place.iterdir()):
+                _load_place(context, place)
+                return True
+    return False
+
+
+def _has_openssl_built_in() -> bool:
+    spec = importlib.util.find_spec("confluent_kafka")
+    if spec is None or spec.origin is None:
+        return False
+    return Path(spec.origin).parents[1].joinpath("confluent_kafka.libs").is_dir()
+
+
+def _load_place(context: ssl.SSLContext, place: Path) -> None:
+    place.stat()
+    # OpenSSL opens a directory's files (named by hash, see `openssl rehash`) on demand and takes a
+    # missing directory for an empty one.
+    if place.is_dir():
+        context.load_verify_locations(capath=place)
+    else:
+        context.load_verify_locations(cafile=place)
 
 
 def _load_identity(context: _Context, settings: TlsSettings) -> None:
@@ -146,19 +173,19 @@ def _load_identity(context: _Context, settings: TlsSettings) -> None:
             "or ssl.certificate.pem",
         )
     if key is None:
-        # librdkafka looks for it nowhere else, and shows no certificate then: we would join as
-        # one user, and fetch as nobody.
-        raise ConfigurationError(
-            "ssl.key.location",
-            f"{certificate.name} is set without its private key: set ssl.key.location (to the "
-            "same file, if it holds both) or ssl.key.pem",
+        # librdkafka looks for it nowhere else, and shows no certificate then: were we to, the
+        # member would join as one user, and fetch as nobody.
+        _log.warning(
+            "%s is set without its private key, so brokers are shown no certificate: set "
+            "ssl.key.location (to the same file, if it holds both) or ssl.key.pem",
+            certificate.name,
         )
+        return
     with certificate.as_path() as certificate_path, key.as_path() as key_path:
         try:
             _load_pair(context, certificate_path, key_path, settings.key_password)
-        except ssl.SSLError as error:  # which does not say of which of the two
-            pair = ssl_reason(error) in _ANOTHERS_KEY
-            bad = key if not pair and _holds_certificates(certificate_path) else certificate
+        except OSError as error:  # which does not say of which of the two
+            bad = certificate if _is_the_certificates(error, certificate_path) else key
             with bad.blamed():
                 raise error from None
         context.identity = _identity(certificate_path)
@@ -174,14 +201,11 @@ class _Pem:
 
     @classmethod
     def of(cls, name: str, location: str | None, text: str | None) -> _Pem | None:
-        if location is not None and text is not None:
-            # Of two that differ librdkafka would show the other.
-            raise ConfigurationError(
-                f"{name}.pem", f"{name}.pem and {name}.location are both set: remove one of them"
-            )
+        if text is not None:  # it goes before a file, as with librdkafka
+            return cls(name=f"{name}.pem", location=None, text=text)
         if location is not None:
             return cls(name=f"{name}.location", location=location, text=None)
-        return None if text is None else cls(name=f"{name}.pem", location=None, text=text)
+        return None
 
     @contextmanager
     def as_path(self) -> Iterator[str]:
@@ -199,12 +223,16 @@ class _Pem:
         return _blaming(self.name, self.location)
 
 
-def _holds_certificates(path: str) -> bool:
+def _is_the_certificates(error: OSError, certificate: str) -> bool:
+    """Whether it is of the certificate that a pair could not be loaded, and not of its key."""
+    reason = ssl_reason(error) if isinstance(error, ssl.SSLError) else ""
+    if reason in _ANOTHERS_KEY or reason.startswith(_TOO_WEAK):
+        return True
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
-    except ssl.SSLError:
-        return False
-    return True
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(certificate)
+    except OSError:
+        return True
+    return False
 
 
 def _load_pair(context: ssl.SSLContext, certificate: str, key: str, password: str | None) -> None:
@@ -309,6 +337,9 @@ def _blaming(key: str, value: str | None = None) -> Iterator[None]:
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         raise ConfigurationError(key, f"{shown} cannot be used: {_reason(error)}") from error
 
+
+_TOO_WEAK = ("EE_", "CA_")
+"""How OpenSSL's reasons begin that a certificate is refused for (``EE_KEY_TOO_SMALL``)."""
 
 _ANOTHERS_KEY = frozenset({"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED"})
 """The last: one of another kind, of which no certificate was loaded."""

@@ -31,6 +31,11 @@ OFFSET_LATEST = -1
 ``isolation.level=read_committed``)."""
 
 
+def address(host: str, port: int) -> str:
+    """As ``bootstrap.servers`` has it: an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
     """A broker's address."""
@@ -41,8 +46,8 @@ class Node:
 
     @property
     def address(self) -> str:
-        """For people; as ``bootstrap.servers`` has it."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        """As `address`."""
+        return address(self.host, self.port)
 
 
 # --- the group -----------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from kafka_coop.closeable import Closeable
 from kafka_coop.fetching.native import told_offset
+from kafka_coop.protocol.messages import address
 
 REQUEST_TIMEOUT: Final = timedelta(seconds=30)
 _POLL: Final = 0.02
@@ -155,7 +156,7 @@ def everywhere(admin: AdminClient, true: Callable[[ClusterMetadata], bool]) -> b
         return False
     if len(first.brokers) == 1:
         return True
-    brokers = [f"{broker.host}:{broker.port}" for broker in first.brokers.values()]
+    brokers = [address(str(broker.host), broker.port) for broker in first.brokers.values()]
     others = (peek(quiet_admin(broker)) for broker in brokers)  # a new client asks whom it knows
     return all(seen is None or true(seen) for seen in others)
 
@@ -175,7 +176,8 @@ def _wait_for_partitions(admin: AdminClient, name: str, count: int) -> None:
 
 def _is_free(admin: AdminClient, topic: str) -> bool:
     """Brokers with ZooKeeper keep the name of a deleted topic for some time longer."""
-    asked = admin.create_topics([NewTopic(topic, num_partitions=1)], validate_only=True)
+    wanted = NewTopic(topic, num_partitions=1, replication_factor=1)
+    asked = admin.create_topics([wanted], validate_only=True)
     try:
         _result(asked)
     except KafkaException as error:

@@ -307,7 +307,12 @@ class EmbeddedKafka(Closeable):
         self._checked("rd_kafka_mock_partition_set_leader", _topic(topic), partition, leader)
 
     def set_topic_error(self, topic: str, error: int) -> None:
-        """Answers Metadata requests for a topic with this error until it is set to 0."""
+        """Answers Metadata requests for a topic with this error until it is set to 0.
+
+        Raises:
+            ValueError: That is no error code.
+        """
+        _require_codes([error])
         self._call("rd_kafka_mock_topic_set_error", _topic(topic), error)
 
     # Failures

@@ -143,6 +143,13 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
+def java_environment() -> dict[str, str]:
+    """For a JVM's process: under the POSIX locale it finds no path that is not ASCII."""
+    named = (os.environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG"))
+    posix = next(filter(None, named), "C") in {"C", "POSIX"}
+    return {**os.environ, "LC_ALL": "C.UTF-8"} if posix else {**os.environ}
+
+
 def _fetch(coordinates: tuple[str, ...], into: Path) -> None:
     failures = []
     for fetch in _fetchers():
@@ -172,7 +179,12 @@ def _maven(coordinates: tuple[str, ...], into: Path) -> None:
     command = ["mvn", "--quiet", "--batch-mode", "--file", str(pom), "dependency:copy-dependencies"]
     command += ["-DincludeScope=runtime", f"-DoutputDirectory={into}"]
     done = subprocess.run(  # noqa: S603  # Maven with arguments of our own
-        command, check=False, capture_output=True, text=True, timeout=_FETCH_TIMEOUT_SECONDS
+        command,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=_FETCH_TIMEOUT_SECONDS,
+        env=java_environment(),
     )
     if done.returncode:
         said = _COLOURS.sub("", done.stdout)[:_MOST_SAID].strip()

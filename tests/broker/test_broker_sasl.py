@@ -104,6 +104,12 @@ def test_scram_survives_any_first_answer(answer: bytes, mechanism: str) -> None:
         advance(conversation, answer)
 
 
+@pytest.mark.parametrize("mechanism", SCRAM)
+def test_scram_has_no_empty_user(mechanism: str) -> None:
+    with pytest.raises(AuthenticationFailedError, match="empty"):
+        advance(scram(mechanism, "", "p"), None)
+
+
 def attributes(names: str) -> st.SearchStrategy[str]:
     values = st.text(max_size=8) | st.integers().map(str) | st.just("QUFBQUFBQUFBQUFBQUFBQQ==")
     return st.lists(st.tuples(st.sampled_from(names), values), max_size=5).map(

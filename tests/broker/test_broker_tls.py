@@ -22,7 +22,8 @@ from broker_certificates import (
     key_pem,
     stranger,
 )
-from cryptography.hazmat.primitives import serialization
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509 import load_pem_x509_certificate
@@ -57,6 +58,24 @@ def keystore(password: str) -> bytes:
         None,
         serialization.BestAvailableEncryption(password.encode()),
     )
+
+
+def weak() -> TlsSettings:
+    """A pair that belongs together, of a size that OpenSSL takes no more."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=1024)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "client")])
+    starts, ends = PAST
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), 1, starts, ends)
+        .sign(key, hashes.SHA256())
+        .public_bytes(serialization.Encoding.PEM)
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    return TlsSettings(certificate_pem=made.decode(), key_pem=private.decode())
 
 
 def refusal(settings: TlsSettings) -> ConfigurationError:
@@ -99,11 +118,18 @@ def test_the_systems_authorities_are_those_that_librdkafka_finds(
     file, other = tmp_path / "system.pem", tmp_path / "other.pem"
     file.write_text(authority_pem())
     other.write_text(authority_pem() + stranger().cert_pem.bytes().decode())
-    monkeypatch.setattr("kafka_coop.broker.tls._AUTHORITIES", ("/no/such/file.pem", str(file)))
+    empty, damaged = tmp_path / "certs", tmp_path / "damaged.pem"
+    empty.mkdir()
+    damaged.write_text("nonsense")
+    places = ("/no/such/file.pem", str(empty), str(damaged), str(file))
+    monkeypatch.setattr("kafka_coop.broker.tls._AUTHORITIES", places)
     monkeypatch.setenv("SSL_CERT_FILE", str(other))
     assert len(ssl_context(TlsSettings()).get_ca_certs()) == 1
-    monkeypatch.setattr("kafka_coop.broker.tls._AUTHORITIES", ())
+    monkeypatch.setattr("kafka_coop.broker.tls._AUTHORITIES", places[:-1])
     assert len(ssl_context(TlsSettings()).get_ca_certs()) == 2, "Python's"
+    monkeypatch.setattr("kafka_coop.broker.tls._AUTHORITIES", places)
+    monkeypatch.setattr("kafka_coop.broker.tls._has_openssl_built_in", lambda: False)
+    assert len(ssl_context(TlsSettings()).get_ca_certs()) == 2, "librdkafka asks OpenSSL, too"
 
 
 def test_authorities_in_a_string_may_be_named_in_any_script() -> None:
@@ -138,18 +164,21 @@ def test_a_key_without_its_certificate_is_refused() -> None:
     assert "without its certificate" in str(refusal(TlsSettings(key_pem=KEY)))
 
 
-def test_a_certificate_without_its_key_is_refused(tmp_path: Path) -> None:
-    """Also where one file holds both: librdkafka would show none, and fetch as another user."""
+def test_a_certificate_without_its_key_is_not_shown(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where one file holds both: librdkafka shows none, and would fetch as another user."""
     file = tmp_path / "both.pem"
     file.write_text(CERTIFICATE + KEY)
     for settings in (
         TlsSettings(certificate_pem=CERTIFICATE + KEY),
         TlsSettings(certificate_location=str(file)),
     ):
-        error = refusal(settings)
-        assert error.key == "ssl.key.location"
-        assert "without its private key" in str(error)
-    ssl_context(TlsSettings(certificate_location=str(file), key_location=str(file)))
+        caplog.clear()
+        assert shown_by(ssl_context(settings)) is None
+        assert "is set without its private key" in caplog.text
+    both = TlsSettings(certificate_location=str(file), key_location=str(file))
+    assert shown_by(ssl_context(both)) is not None
 
 
 @pytest.mark.parametrize("kind", [trustme.KeyType.ECDSA, trustme.KeyType.RSA])
@@ -184,17 +213,26 @@ def test_of_the_two_files_the_one_that_is_no_pem_is_named(tmp_path: Path) -> Non
     error = refusal(TlsSettings(certificate_location=str(bad), key_pem=KEY))
     assert error.key == "ssl.certificate.location"
     assert refusal(TlsSettings(certificate_pem=CERTIFICATE, key_pem="no")).key == "ssl.key.pem"
+    assert refusal(weak()).key == "ssl.certificate.pem", "it is the one that is refused"
 
 
-def test_of_two_certificates_none_is_chosen(tmp_path: Path) -> None:
-    file = tmp_path / "client.pem"
-    file.write_text(CERTIFICATE + KEY)
-    both = {"certificate_pem": CERTIFICATE, "key_pem": KEY}
-    for name in ("certificate_location", "key_location"):
-        given: dict[str, Any] = {**both, name: str(file)}
-        error = refusal(TlsSettings(**given))
-        assert error.key == f"ssl.{name.partition('_')[0]}.pem"
-        assert "remove one" in str(error)
+def test_a_string_goes_before_a_file(tmp_path: Path) -> None:
+    """librdkafka loads it last."""
+    other = client_certificate(valid=PAST)
+    file = tmp_path / "other.pem"
+    file.write_text(certificate_pem(other) + key_pem(other))
+    shown = shown_by(
+        ssl_context(
+            TlsSettings(
+                certificate_pem=CERTIFICATE,
+                certificate_location=str(file),
+                key_pem=KEY,
+                key_location=str(file),
+            )
+        )
+    )
+    assert shown is not None
+    assert shown.ends != PAST[1]
 
 
 def test_an_encrypted_key_asks_for_its_password_and_not_on_the_terminal() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kafka_coop.testing import jars
-from kafka_coop.testing.java import find_java, java_environment
+from kafka_coop.testing.java import find_java
 from kafka_coop.testing.unavailable import LocalKafkaUnavailableError
 
 
@@ -131,9 +131,18 @@ class TestJars:
         assert (done.returncode, done.stdout) == (1, f"{cache / 'kafka-4.1.0'}\n")
         assert "'v9' is no release" in done.stderr
 
-    def test_javas_locale_opens_any_path(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("LC_ALL", "C")
-        assert java_environment()["LC_ALL"] == "C.UTF-8"
+    @pytest.mark.parametrize(
+        ("locale", "given"),
+        [({"LC_ALL": "C"}, "C.UTF-8"), ({}, "C.UTF-8"), ({"LANG": "de_DE.UTF-8"}, None)],
+    )
+    def test_java_gets_another_locale_than_the_posix_one(
+        self, locale: dict[str, str], given: str | None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in ("LC_ALL", "LC_CTYPE", "LANG"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in locale.items():
+            monkeypatch.setenv(name, value)
+        assert jars.java_environment().get("LC_ALL") == given
 
     def test_other_artifacts_have_a_folder_of_their_own(
         self, cache: Path, fetchers: list[Callable[..., None]]

@@ -57,7 +57,7 @@ def test_a_user_that_is_killed_is_a_user_that_left(tmp_path: Path) -> None:
     script = textwrap.dedent(f"""
         import os, signal
         from pathlib import Path
-        from kafka_coop.testing.shared import _LOOK, shared_kafka
+        from kafka_coop.testing.shared import shared_kafka
         with shared_kafka(Path({str(tmp_path)!r})) as kafka:
             print(kafka.bootstrap_servers, flush=True)
             os.kill(os.getpid(), signal.SIGKILL)

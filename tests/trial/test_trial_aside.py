@@ -72,6 +72,7 @@ class Admin:
 @pytest.fixture
 def admin(monkeypatch: pytest.MonkeyPatch) -> Admin:
     admin = Admin()
+    monkeypatch.setattr(faults, "peek", lambda of: of)
     monkeypatch.setattr(faults, "leaders", lambda *_: ASIDE * admin.there)
     return admin
 
