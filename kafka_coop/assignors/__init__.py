@@ -16,7 +16,6 @@ Names are imported on first use, so that a consumer pays for the strategy it run
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from kafka_coop.errors import ConfigurationError
@@ -70,8 +69,10 @@ _CLASSES = {
     "stream-join-sticky": "StreamJoinSticky",
 }
 
+_imported = imported_on_first_use(__name__, _HOMES)
+
 if not TYPE_CHECKING:
-    __getattr__ = imported_on_first_use(__name__, _HOMES)
+    __getattr__ = _imported
 
 
 def __dir__() -> list[str]:
@@ -107,5 +108,5 @@ def resolve(name: str) -> Assignor:
             f"unknown strategy {name!r}; known: {', '.join(_CLASSES)}. "
             "A strategy of your own is passed as an instance: CoopConsumer(…, assignors=[…])",
         )
-    strategy: Assignor = getattr(import_module(_HOMES[class_name]), class_name)()
+    strategy: Assignor = _imported(class_name)()
     return strategy

@@ -29,6 +29,7 @@ from kafka_coop.errors import (
     RequestFailedError,
     VersionNotSupportedError,
 )
+from kafka_coop.protocol.messages import address
 
 _log = logging.getLogger(__name__)
 
@@ -123,6 +124,6 @@ async def _asked(
     if knows:
         return None
     return VersionNotSupportedError(
-        f"group.protocol=consumer: the broker {host}:{port} does not speak KIP-848, which came "
-        "with Apache Kafka 4.0: upgrade it, or set group.protocol=classic, the default"
+        f"group.protocol=consumer: the broker {address(host, port)} does not speak KIP-848, which "
+        "came with Apache Kafka 4.0: upgrade it, or set group.protocol=classic, the default"
     )

@@ -51,7 +51,7 @@ class Silence:
             self._log.warning(
                 "group %s can't be joined at its coordinator (%s), it is tried again and again: %s",
                 self._group,
-                _NOWHERE if coordinator is None else coordinator.address,
+                _where(coordinator),
                 why_not,
             )
 
@@ -73,10 +73,13 @@ class Silence:
             self._told = False
         elif owns and not self._told:
             self._told = True
-            where = _NOWHERE if coordinator is None else coordinator.address
             self._log.warning(
                 "group %s: no heartbeat was acknowledged in time (%s): what this member owns is"
                 " not delivered until one is, for others may have it by now",
                 self._group,
-                where,
+                _where(coordinator),
             )
+
+
+def _where(coordinator: Node | None) -> str:
+    return _NOWHERE if coordinator is None else coordinator.address

@@ -105,10 +105,8 @@ def ssl_context(settings: TlsSettings) -> ssl.SSLContext:
 
 def _load_authorities(context: ssl.SSLContext, settings: TlsSettings) -> None:
     location, pem = settings.ca_location, settings.ca_pem
-    if location is None and pem is None:
-        if not _load_the_systems(context):
-            context.load_default_certs(ssl.Purpose.SERVER_AUTH)
-        return
+    if location is None and pem is None and not _load_the_systems(context):
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
     if location is not None:
         with _blaming("ssl.ca.location", location):
             _load_place(context, Path(location))

@@ -23,6 +23,7 @@ from kafka_coop.cli.group import GroupLook, MemberLook, look_at_member, named
 from kafka_coop.fetching.native import told_offset
 from kafka_coop.hopeless import HOPELESS
 from kafka_coop.planning.table import shown
+from kafka_coop.protocol.messages import address
 from kafka_coop.types import MAX_STRING_BYTES, Cluster, Partitions, TopicPartition
 
 _GONE: Final = "Dead"
@@ -282,4 +283,4 @@ def _words(state: Any) -> str:
 
 
 def _node(node: Any) -> str:
-    return "" if node is None else f"{node.host}:{node.port} (broker {node.id})"
+    return "" if node is None else f"{address(node.host, node.port)} (broker {node.id})"

@@ -157,7 +157,7 @@ def _keep(folder: Path, version: str, kind: str, brokers: str, *run: str) -> Non
         (folder / "users.lock").open("w") as users,
         contextlib.ExitStack() as stack,
     ):
-        lasts = [stack.enter_context(Path(one).open("a")) for one in run]
+        held = [*(stack.enter_context(Path(one).open("a")) for one in run), users]
         fcntl.flock(keepers, fcntl.LOCK_EX)
         try:
             kafka: StartedKafka = (
@@ -173,13 +173,13 @@ def _keep(folder: Path, version: str, kind: str, brokers: str, *run: str) -> Non
             answer,
             {"bootstrap_servers": kafka.bootstrap_servers, "admin_servers": kafka.admin_servers},
         )
-        while not (all(_lock(one, fcntl.LOCK_EX) for one in lasts) and _lock(users, fcntl.LOCK_EX)):
+        while not all(_lock(one, fcntl.LOCK_EX) for one in held):
             try:
                 if isinstance(kafka, LocalKafka):
                     kafka.require_brokers()
             except LocalKafkaError as error:
                 _publish(answer, {"ended": str(error)})
-                for one in (*lasts, users):
+                for one in held:
                     fcntl.flock(one, fcntl.LOCK_EX)
                 break
             time.sleep(_LOOK)
