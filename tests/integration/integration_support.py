@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
+import pytest
 from confluent_kafka import KafkaException, Message, Producer, TopicPartition
 from prometheus_client import CollectorRegistry
 
@@ -20,6 +21,9 @@ PATIENCE = 90.0
 
 SLICE = 0.01
 """Seconds of one poll."""
+
+since_kip_848 = pytest.mark.since("4.0", "group.protocol=consumer (KIP-848)")
+"""For what needs it: older brokers, which CI runs these tests on too, do not speak it."""
 
 _NUMBERS = itertools.count()
 _RUN = time.time_ns() % 1_000_000_000

@@ -27,6 +27,7 @@ from integration_support import (
     members,
     publish,
     shared,
+    since_kip_848,
     unique,
     until,
 )
@@ -42,7 +43,7 @@ from kafka_coop.testing import LocalKafka
 from kafka_coop.testing.cluster import KafkaCluster
 from kafka_coop.types import Partitions
 
-pytestmark = [pytest.mark.kafka, pytest.mark.since("4.0", "group.protocol=consumer (KIP-848)")]
+pytestmark = [pytest.mark.kafka, since_kip_848]
 
 _THE_RUNS = "the run's"
 

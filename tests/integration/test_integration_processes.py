@@ -26,6 +26,7 @@ from integration_support import (
     publish,
     settings,
     shared,
+    since_kip_848,
     unique,
     until,
 )
@@ -466,7 +467,7 @@ next(some)
 """
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=since_kip_848)])
 def test_what_comes_too_late_says_so(kafka: Cluster, protocol: str) -> None:
     """The interpreter ends the generator last, when none of our threads runs any more."""
     ended = run_script(_SUSPENDED, kafka, group_protocol=protocol)
