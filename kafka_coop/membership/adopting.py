@@ -44,7 +44,9 @@ class Adopting(MemberCore):
             opened += (
                 PrefetchOffsets(partitions=added - going, generation=self.generation, ahead=True),
             )
-        if current.follow_up and not self._gives_up(assigned, now):
+        self._follow_up.round_over(now, announces=current.follow_up)
+        waits = current.follow_up and self._follow_up.due is None
+        if waits and not self._gives_up(assigned, now):
             self._pulse.announce(now)
         way = self._make_way(assignment, now)
         if self._blocking is not None:

@@ -22,6 +22,7 @@ from kafka_coop.membership.effects import (
     WithdrawStep,
 )
 from kafka_coop.membership.failures import failure_of_exception, is_hopeless
+from kafka_coop.membership.follow_up import FollowUp
 from kafka_coop.membership.interest import Interest
 from kafka_coop.membership.pulse import Pulse
 from kafka_coop.membership.rounds import Round
@@ -121,6 +122,7 @@ class MemberCore:
         self._discovery = Discovery(settings, self._new_token)
         self._pulse = Pulse(settings, self._new_token)
         self._watch = Watch(settings, self._new_token)
+        self._follow_up = FollowUp()
 
         # What is asked for.
         self._interest = Interest()
@@ -141,8 +143,7 @@ class MemberCore:
         self._joined: Joined | None = None
         self._joining_since: float | None = None
         """When the first JoinGroup was sent since the last assignment."""
-        self._join_sent_at = 0.0
-        self._sync_sent_at = 0.0
+        self._join_sent_at = self._sync_sent_at = 0.0
         self._sync_request: SyncGroup | None = None
         self._retries = 0
         self._retry_at: float | None = None
@@ -270,6 +271,7 @@ class MemberCore:
         self._joining_since = None
         self._prepared = False
         self._recalled = {}
+        self._follow_up.forget()
         effects += self._withdraw()
         effects += (IdentityChanged(metadata=self.metadata, commits_open=False),)
         waits_for_step = self.state is State.PREPARING and self._blocking is not None

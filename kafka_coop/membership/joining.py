@@ -101,6 +101,7 @@ class Joining(Adopting):
         current.first_join_at = current.first_join_at or now
         self._awaited = self._new_token()
         self._rejoin = None
+        self._follow_up.begun()
         self._pulse.rejoins()
         self._join_sent_at = now
         self._joining_since = self._joining_since or now

@@ -60,6 +60,8 @@ class Member(Joining, Leaving):
         times = [self._watch.deadline(), pulse.session_ends, pulse.follow_up_due, self._retry_at]
         if self._discovery.node is not None:
             times.append(pulse.deadline())
+        if self.state is State.STABLE:
+            times.append(self._follow_up.due)
         if self._waits_for_poll():
             times.append(self._poll_deadline())
         if self.state in MEMBER:
@@ -88,11 +90,18 @@ class Member(Joining, Leaving):
         outlive_at = self._outlive_at()
         if outlive_at is not None and now >= outlive_at:
             found += self._outlive(now)
+        self._go_ahead(now)
         if self.state is State.STABLE and self._rejoin is not None and not lingers:
             self._go_and_join()
         if self.state is State.UNJOINED:
             return found + self._advance_unjoined(now)
         return found
+
+    def _go_ahead(self, now: float) -> None:
+        due = self._follow_up.due
+        if self.state is State.STABLE and due is not None and now >= due:
+            self._follow_up.begun()
+            self._force_rejoin("a follow-up round is announced", now)
 
     def _lingers(self, now: float) -> bool:
         if self._lingers_until is not None and now >= self._lingers_until:
@@ -102,7 +111,8 @@ class Member(Joining, Leaving):
     @property
     def expecting(self) -> bool:
         """Whether work for the user's thread may come at any moment."""
-        return self.state not in _QUIET or self._pulse.announced
+        announced = self._pulse.announced or self._follow_up.due is not None
+        return announced or self.state not in _QUIET
 
     @property
     def wants_to_join(self) -> bool:

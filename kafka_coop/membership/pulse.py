@@ -6,11 +6,11 @@ come in series, when a service is deployed or scaled. Then, and where there are 
 member beats five times a second at most: four that went on a hundred times each would cost their
 coordinator a tenth of a core, for ever, and so would every such group (benchmarks/beats.py).
 
-While a follow-up round is announced the members that have nothing to revoke would be the last to
-hear of it: the coordinator tells them only in answer to a heartbeat, so every heartbeat interval is
-added to the time that the moving partitions have no owner. They beat every 4 ms instead, and more
-slowly the longer the revoking member takes (a callback of 30 s must not cost the broker 3,000 beats
-a member).
+While a follow-up round is announced, and not joined ahead (`kafka_coop.membership.follow_up`), the
+members that have nothing to revoke would be the last to hear of it: the coordinator tells them only
+in answer to a heartbeat, so every heartbeat interval is added to the time that the moving
+partitions have no owner. They beat every 4 ms instead, and more slowly the longer the revoking
+member takes (a callback of 30 s must not cost the broker 3,000 beats a member).
 
 Lease. The broker restarts a member's session timer when it *receives* a heartbeat, which is
 not before the member *sent* it. So until ``session.timeout.ms`` after the last acknowledged

@@ -84,6 +84,7 @@ _FORCED = frozenset(
         "the user asked for a rebalance",
         "the consumer is draining",
         "need to revoke partitions and re-join",
+        "a follow-up round is announced",
         "the follow-up round did not begin",
         _POLL_TIMEOUT,
     }

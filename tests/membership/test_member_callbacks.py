@@ -15,7 +15,6 @@ from kafka_coop.membership import effects as ef
 from kafka_coop.membership import events as ev
 from kafka_coop.membership.failures import LOCAL_MAX_POLL_EXCEEDED
 from kafka_coop.membership.member import Member
-from kafka_coop.membership.pulse import FOLLOW_UP_AFTER, FOLLOW_UP_INTERVAL
 from kafka_coop.membership.settings import MemberSettings
 from kafka_coop.membership.states import State
 from kafka_coop.protocol.error_codes import ErrorCode
@@ -794,49 +793,6 @@ def test_who_has_had_no_record_for_a_while_beats_more_rarely() -> None:
         start = box.now
         box.beat()
         assert box.now - start == pytest.approx(interval)
-
-
-def test_an_announced_follow_up_is_listened_for_in_a_hurry() -> None:
-    box = stable()
-    box.beat(ErrorCode.rebalance_in_progress)
-    box.answer_join(generation=2)
-    box.answer_sync(T01, marks=AssignmentMarks(follow_up=True))
-    start = box.now
-    for _ in range(10):
-        box.beat()
-    assert box.now - start == pytest.approx(FOLLOW_UP_AFTER + 9 * FOLLOW_UP_INTERVAL)
-    box.beat(ErrorCode.rebalance_in_progress)
-    box.answer_join(generation=3)
-    box.answer_sync(T01, marks=AssignmentMarks())
-    start = box.now
-    box.beat()
-    assert box.now - start > 1
-
-
-def test_a_follow_up_that_nobody_begins_is_begun_by_who_waited_for_it() -> None:
-    """Whoever was to begin it died, and its static successor has nothing to give up."""
-    box = stable()
-    box.beat(ErrorCode.rebalance_in_progress)
-    box.answer_join(generation=2)
-    box.answer_sync(T01, marks=AssignmentMarks(follow_up=True))
-    session = box.member.settings.session_timeout.total_seconds()
-    announced, joins = box.now, len(box.sent(ef.SendJoin))
-    while len(box.sent(ef.SendJoin)) == joins:
-        box.beat()
-        assert box.now < announced + 2 * session
-    assert box.now == pytest.approx(announced + session, abs=session / 5)
-    assert box.last(ef.SendJoin).request.reason == "the follow-up round did not begin"
-
-
-def test_a_revoker_that_takes_its_time_costs_fewer_and_fewer_beats() -> None:
-    box = stable()
-    box.beat(ErrorCode.rebalance_in_progress)
-    box.answer_join(generation=2)
-    box.answer_sync(T01, marks=AssignmentMarks(follow_up=True))
-    start, beats = box.now, len(box.sent(ef.SendHeartbeat))
-    while box.now < start + 30:
-        box.beat()
-    assert len(box.sent(ef.SendHeartbeat)) - beats < 100
 
 
 @pytest.mark.parametrize("state", [State.JOINING, State.SYNCING])

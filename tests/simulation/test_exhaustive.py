@@ -137,10 +137,12 @@ def test_assigning_before_the_owner_has_revoked(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_forgetting_the_rejoin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nobody goes ahead: who does begins the follow-up round in its place."""
+    told, ahead = "need to revoke partitions and re-join", "a follow-up round is announced"
     forced = Member._force_rejoin
 
     def forgets(self: Member, reason: str, now: float) -> None:
-        if reason != "need to revoke partitions and re-join":
+        if reason not in (told, ahead):
             forced(self, reason, now)
 
     monkeypatch.setattr(Member, "_force_rejoin", forgets)

@@ -12,6 +12,7 @@ import pytest
 from kafka_coop.membership import steps
 from kafka_coop.membership.effects import CallRevoked, EndLease, Release
 from kafka_coop.membership.events import HeartbeatAnswered
+from kafka_coop.membership.follow_up import FollowUp
 from kafka_coop.membership.interest import subscription_bytes
 from kafka_coop.membership.pulse import Pulse
 from kafka_coop.membership.steps import GivingUp
@@ -80,8 +81,9 @@ def test_a_join_is_prompt() -> None:
     assert len(world.processes["joiner"].user.owned) == 2
 
 
-def test_a_join_whose_follow_up_is_not_hunted_for_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_join_whose_follow_up_nobody_hurries_for_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     world = settled()
+    monkeypatch.setattr(FollowUp, "round_over", lambda *_, **__: None)
     monkeypatch.setattr(Pulse, "announce", lambda *_: None)
     with pytest.raises(InvariantViolated, match="J: a member joins, and a partition is idle"):
         join(world)

@@ -14,9 +14,9 @@ protocol:
 - Who drains joins at once, is planned for as if it wanted nothing, and closes when it has given
   everything up; its successor starts when it would have without that.
 - After a cooperative round those who have to give up partitions do so, in their users' thread,
-  then join again, which begins the next round. The others hear of it by a heartbeat: after a
-  whole interval, if their timers begin anew with each SyncGroup (Java, librdkafka), and after
-  some 20 ms where the round was announced to them (ours).
+  then join again, in the next round. The others hear of it by a heartbeat, after a whole
+  interval, if their timers begin anew with each SyncGroup (Java, librdkafka), and begin it
+  themselves where it was announced to them (ours).
 
 Left out: failovers, lost requests, slow networks, stalled processes, static members, commits
 and metadata refreshes outside of rounds, and other groups' load.
@@ -32,6 +32,7 @@ import numpy as np
 from kafka_coop.assignors import resolve
 from kafka_coop.assignors.plan import Plan as AssignedColumns
 from kafka_coop.assignors.snapshot import Snapshot, SnapshotGroup
+from kafka_coop.membership.follow_up import GO_AHEAD_AFTER
 from kafka_coop.membership.pulse import calm
 from kafka_coop.protocol.assignment import encode_assignments
 from kafka_coop.simulation.planner.incidents import Fates, Incident, Kind
@@ -113,6 +114,8 @@ class CoarseGroup:
         self._expires: Floats = np.full(size, _NEVER)
         """When the session of one that has died is over."""
         self._hurrying_since: Floats = np.full(size, _NEVER)
+        self._announced = False
+        """The last plan announced a follow-up round."""
         self._latest = 0.0
         """When something last happened, whether or not it began a round."""
         self._in_vain = 0
@@ -404,6 +407,7 @@ class CoarseGroup:
             self._beats_from[members] = at
         target = self._planned(members)
         moving = (ownership.owner >= 0) & (target != ownership.owner)
+        again, self._announced = self._announced, bool(moving.any())
         free = np.flatnonzero(ownership.owner < 0)
         living = free[self._alive[target[free]]]
         ownership.gain(living, target[living], at)
@@ -422,6 +426,8 @@ class CoarseGroup:
         if self.client.hurries:
             others = members[~np.isin(members, givers) & self._alive[members]]
             self._hurrying_since[others] = at
+            if not again:
+                self._wishes[others] = at + GO_AHEAD_AFTER
         self._count_starts(target[living], at)
         return int(positions.size), int(living.size)
 
