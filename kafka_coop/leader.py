@@ -25,7 +25,7 @@ from kafka_coop.assignors.columns import Counts, Flags
 from kafka_coop.assignors.figures import NO_FIGURES, PlanFigures, figures
 from kafka_coop.assignors.plan import Plan, partitions_at
 from kafka_coop.assignors.snapshot import Snapshot, SnapshotGroup, claimed_generations
-from kafka_coop.assignors.withholding import everything, withhold
+from kafka_coop.assignors.withholding import everything, may_go_ahead, withhold
 from kafka_coop.errors import AssignorFailedError, text_of
 from kafka_coop.protocol.assignment import encode_assignments
 from kafka_coop.protocol.group import GroupColumns
@@ -138,6 +138,7 @@ def lead(
     leader: str = "",
     generation: Generation = NO_GENERATION,
     recalled: Mapping[str, Partitions] | None = None,
+    ahead: bool = True,
     interruptible: bool = True,
 ) -> LeaderOutcome:
     """Runs the leader's step of one rebalance.
@@ -150,6 +151,9 @@ def lead(
         leader: The leader's member id: its own assignment is marked so.
         generation: The round's, for that mark.
         recalled: `LeaderOutcome.recalled` of the round before, whoever led it.
+        ahead: Whether members may be told to go ahead to a follow-up round (`may_go_ahead`): not
+            after a round that was announced itself, and not where the coordinator takes no commits
+            while members join.
         interruptible: Whether a KeyboardInterrupt out of the assignor is the user's Ctrl-C, who
             plans on the main thread. No other thread gets one: there the assignor has failed.
 
@@ -178,7 +182,8 @@ def lead(
     back = _by_owner(plan, granted.recalled)
     topics = _all_topics(decoded.subscriptions)
     interval = None if decoded.peers.any() else suggested_heartbeat_interval(len(members))
-    marks = AssignmentMarks(follow_up=granted.follow_up, heartbeat_interval=interval)
+    ahead = ahead and not decoded.peers.any() and may_go_ahead(snapshot, granted, decoded.busy)
+    marks = AssignmentMarks(follow_up=granted.follow_up, ahead=ahead, heartbeat_interval=interval)
     return LeaderOutcome(
         assignments=_encode(
             strategy,
@@ -245,12 +250,14 @@ class _Decoded:
             that others can take is to move away, and they get nothing new.
         loads: What each member says its partitions cost, where it says so.
         peers: Per member, whether it is of another client: those set no marks.
+        busy: Per member, whether its user is about to take long over what it has to give up.
     """
 
     subscriptions: GroupColumns
     planned: GroupColumns
     loads: dict[str, Mapping[TopicPartition, float]]
     peers: Flags
+    busy: Flags
     warnings: tuple[str, ...]
 
 
@@ -276,6 +283,7 @@ def _decode(
         planned=planned,
         loads=loads,
         peers=np.array([marks is _NO_MARKS for _, marks in said], np.bool_),
+        busy=np.array([marks.busy for _, marks in said], np.bool_),
         warnings=_at_most(
             _MOST_WARNINGS,
             (
@@ -302,7 +310,9 @@ class _SplitMarks(dict[bytes | None, tuple[bytes | None, SubscriptionMarks]]):
             rest, marks = split_marks(rest)
             if isinstance(marks, SubscriptionMarks):
                 found = SubscriptionMarks(
-                    draining=found.draining or marks.draining, load=found.load or marks.load
+                    draining=found.draining or marks.draining,
+                    load=found.load or marks.load,
+                    busy=found.busy or marks.busy,
                 )
             if not found.load:
                 user_data = rest

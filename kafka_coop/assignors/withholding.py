@@ -4,12 +4,13 @@ A partition never goes from hand to hand within one round: its old owner hears i
 has to revoke, and its new one is given it in the follow-up round. Between the two it lies idle, for
 as long as the last member takes to hear of that round.
 
-Ours hear of it at once: the leader marks that it comes, and they beat every few milliseconds.
-Members of other clients hear of it with their next heartbeat, 3 s later by default; but whoever had
-to revoke something joins again unasked. So the leader *recalls* a partition from each of them that
-would otherwise sit still. Such a member gives up one partition, joins, and gets it back in the
-follow-up round, for which it counts as the owner still (`Snapshot`). One partition more is idle for
-the length of that round; without it, all that waits would be idle until the last heartbeat.
+Ours are in it at once: the leader marks that it comes, and they go ahead, or beat every few
+milliseconds until it has begun (`may_go_ahead`). Members of other clients hear of it with their
+next heartbeat, 3 s later by default; but whoever had to revoke something joins again unasked. So
+the leader *recalls* a partition from each of them that would otherwise sit still. Such a member
+gives up one partition, joins, and gets it back in the follow-up round, for which it counts as the
+owner still (`Snapshot`). One partition more is idle for the length of that round; without it, all
+that waits would be idle until the last heartbeat.
 """
 
 from __future__ import annotations
@@ -76,6 +77,26 @@ def withhold(plan: Plan, peers: Flags, *, recall: bool) -> Granted:
         owner[recalled] = NOBODY
     follow_up = bool(waits.any() or _has_to_revoke(plan.snapshot, owner))
     return Granted(owner=owner, waits=waits, recalled=recalled, follow_up=follow_up)
+
+
+def may_go_ahead(snapshot: Snapshot, granted: Granted, busy: Flags) -> bool:
+    """Whether who has nothing to revoke may join the follow-up round before anybody has begun it.
+
+    Whoever revokes would begin it, and a heartbeat tell the others: half of the time between two of
+    them, a heartbeat's way and then JoinGroup's would be part of the gap of all that moves. Parked,
+    a JoinGroup costs nothing, and commits are taken.
+
+    Not where a round is over, and has to be followed by another one, before those have revoked that
+    it waits for: in a group of ours that is where their users are busy. Nor where somebody gains
+    what was nobody's: were its SyncGroup late, it would find the next round begun, and that would
+    lie idle until the end of it. Nor, to be seen to by the caller, after a round that has announced
+    one, for it waits for somebody who takes long; nor beside members of other clients, which are
+    waited for until their users poll; nor where what is given up could not be committed any more.
+    """
+    claims = snapshot.owned.claims
+    free = (granted.owner != NOBODY) & (snapshot.owned.claimants == 0)
+    revokes = granted.owner[claims.position] != claims.member
+    return granted.follow_up and not (free.any() or busy[claims.member[revokes]].any())
 
 
 def _transfers(plan: Plan) -> Flags:

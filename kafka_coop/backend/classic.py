@@ -20,7 +20,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from datetime import timedelta
 from functools import partial
-from typing import Any, TypeVar, assert_never
+from typing import Any, Final, TypeVar, assert_never
 
 from kafka_coop.backend import clock
 from kafka_coop.backend.ahead import Ahead
@@ -66,6 +66,8 @@ T = TypeVar("T")
 
 _A_TURN = 0.02
 """Seconds that another thread waits, at most, for the membership's to do what it was asked for."""
+
+_DESCRIBE_GROUPS: Final = 15
 
 _AFTER_A_BUG = 1.0
 """Seconds until time goes on: what raised may raise at the same moment again."""
@@ -497,6 +499,15 @@ class ClassicBackend:
         except Exception as error:  # noqa: BLE001  # a bug, then: what a strategy raises is caught
             self._raise_from_poll(error)
 
+    def _takes_commits_while_members_join(self) -> bool:
+        """Kafka's coordinators do, and know DescribeGroups, from 0.9 on.
+
+        librdkafka's mock, and so the embedded broker, does neither: what somebody is to give up
+        could not be committed once the others have gone ahead.
+        """
+        node = self._standing.coordinator
+        return node is not None and self._brokers.knows(node, _DESCRIBE_GROUPS)
+
     async def _lead(self, effect: ef.RunAssignor) -> None:
         """Runs the assignor in a thread of its own: heartbeats go on however long it takes.
 
@@ -517,6 +528,7 @@ class ClassicBackend:
             leader=effect.leader,
             generation=effect.generation,
             recalled=effect.recalled,
+            ahead=not effect.announced and self._takes_commits_while_members_join(),
             interruptible=False,
         )
         if is_brief(assignor, effect.cluster, effect.members):

@@ -144,6 +144,10 @@ class Connection:
         """Requests that were sent and not answered."""
         return self._wire.in_flight
 
+    def knows(self, api: int) -> bool:
+        """Whether the broker knows requests of this API key, in some version."""
+        return api in self._ranges
+
     def offers(self, api: int, version: int) -> bool:
         """Whether the broker knows requests of this API key in this version."""
         lowest, highest = self._ranges.get(api, (0, -1))

@@ -61,6 +61,10 @@ class Line:
         """Whether a request would be written at once."""
         return self._connection is not None and not self._connection.closed
 
+    def knows(self, api: int) -> bool:
+        """`Connection.knows` of the connection that stands; False: none does."""
+        return self._connection is not None and self._connection.knows(api)
+
     @property
     def users(self) -> int:
         """Requests under way, those that wait for a connection included."""

@@ -189,6 +189,11 @@ class Brokers:
 
         return other.ask(request, timeout=timeout, answered=concluded)
 
+    def knows(self, node: Node, api: int) -> bool:
+        """Whether a broker is known to know requests of this API key: one we are connected with."""
+        address = node.host, node.port
+        return any(line.knows(api) for (to, _), line in self._lines.items() if to == address)
+
     def drop(self, node: Node, lane: str) -> None:
         """Closes a lane's connection, if there is one; its requests fail at once.
 

@@ -53,6 +53,8 @@ def _said(member: MemberLook, strategy: str) -> Iterator[str]:
 def _member_marks(marks: SubscriptionMarks) -> Iterator[str]:
     if marks.draining:
         yield "draining"
+    if marks.busy:
+        yield "its user is busy"
     if marks.rejoin:
         yield f"rejoins {marks.rejoin}"
     if marks.load:
@@ -85,6 +87,7 @@ def _marks(marks: SubscriptionMarks | None) -> dict[str, Any] | None:
     return {
         "rejoin": marks.rejoin,
         "draining": marks.draining,
+        "busy": marks.busy,
         "load": [
             {"topic": p.topic, "partition": p.partition, "load": load}
             for p, load in sorted(marks.load.items())
@@ -98,6 +101,7 @@ def _leader_marks(marks: AssignmentMarks | None) -> dict[str, Any] | None:
     interval = marks.heartbeat_interval
     return {
         "follow_up": marks.follow_up,
+        "ahead": marks.ahead,
         "heartbeat_interval_seconds": None if interval is None else interval.total_seconds(),
         "leads": None if marks.leads is None else int(marks.leads),
         "recalled": {

@@ -37,17 +37,15 @@ class Adopting(MemberCore):
         current.kept, current.assigned = kept, added
         current.follow_up = marks is not None and marks.follow_up
         self._pulse.suggest(marks.heartbeat_interval if marks is not None else None)
-        self._recalled = marks.recalled if marks is not None else {}
+        self._marks = marks or AssignmentMarks()
         self._adopt_matches(assigned)
         opened: Effects = (IdentityChanged(metadata=self.metadata, commits_open=True),)
         if added - going:  # the rest is about to be committed
             opened += (
                 PrefetchOffsets(partitions=added - going, generation=self.generation, ahead=True),
             )
-        self._follow_up.round_over(now, announces=current.follow_up)
-        waits = current.follow_up and self._follow_up.due is None
-        if waits and not self._gives_up(assigned, now):
-            self._pulse.announce(now)
+        if current.follow_up and not self._gives_up(assigned, now):
+            self._pulse.announce(now, ahead=self._marks.ahead)
         way = self._make_way(assignment, now)
         if self._blocking is not None:
             self._blocking.is_marked = marks is not None

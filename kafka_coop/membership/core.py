@@ -22,7 +22,6 @@ from kafka_coop.membership.effects import (
     WithdrawStep,
 )
 from kafka_coop.membership.failures import failure_of_exception, is_hopeless
-from kafka_coop.membership.follow_up import FollowUp
 from kafka_coop.membership.interest import Interest
 from kafka_coop.membership.pulse import Pulse
 from kafka_coop.membership.rounds import Round
@@ -30,6 +29,7 @@ from kafka_coop.membership.settings import MemberSettings
 from kafka_coop.membership.states import EDGES, MEMBER, State
 from kafka_coop.membership.steps import GivingUp, lose
 from kafka_coop.membership.watch import Watch
+from kafka_coop.protocol.marks import AssignmentMarks
 from kafka_coop.protocol.messages import GroupJoined, SyncGroup
 from kafka_coop.types import (
     NO_GENERATION,
@@ -122,7 +122,6 @@ class MemberCore:
         self._discovery = Discovery(settings, self._new_token)
         self._pulse = Pulse(settings, self._new_token)
         self._watch = Watch(settings, self._new_token)
-        self._follow_up = FollowUp()
 
         # What is asked for.
         self._interest = Interest()
@@ -143,7 +142,8 @@ class MemberCore:
         self._joined: Joined | None = None
         self._joining_since: float | None = None
         """When the first JoinGroup was sent since the last assignment."""
-        self._join_sent_at = self._sync_sent_at = 0.0
+        self._join_sent_at = 0.0
+        self._sync_sent_at = 0.0
         self._sync_request: SyncGroup | None = None
         self._retries = 0
         self._retry_at: float | None = None
@@ -162,8 +162,8 @@ class MemberCore:
         taken so long, and have left nothing to lose."""
 
         # What a leader must know, and its watch.
-        self._recalled: Mapping[str, Partitions] = {}
-        """By the marks of the last assignment: for who leads the next round."""
+        self._marks = AssignmentMarks()
+        """Of the last assignment: for who leads the next round."""
         self._leadership: Leadership | None = None
         self._reported: dict[str, int] = {}
 
@@ -270,8 +270,7 @@ class MemberCore:
         self._joined = None
         self._joining_since = None
         self._prepared = False
-        self._recalled = {}
-        self._follow_up.forget()
+        self._marks = AssignmentMarks()
         effects += self._withdraw()
         effects += (IdentityChanged(metadata=self.metadata, commits_open=False),)
         waits_for_step = self.state is State.PREPARING and self._blocking is not None

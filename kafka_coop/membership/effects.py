@@ -198,6 +198,8 @@ class RunAssignor:
     generation: Generation
     recalled: Mapping[str, Partitions]
     """What the round before has taken away only for the time until this one, by member id."""
+    announced: bool
+    """Whether the round before has announced this one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,13 +43,14 @@ def subscription_bytes(
     rack: str | None,
     rejoins: int,
     draining: bool = False,
+    busy: bool = False,
 ) -> bytes:
     """The bytes for one strategy.
 
     ``rejoins`` counts the rejoins that this member forced. The coordinator starts no round for
     a follower that joins with unchanged bytes (KAFKA-10455), so a forced rejoin must change
     them; a mere retry must not, or it would start a round of its own. ``draining`` asks the leader
-    to give this member nothing.
+    to give this member nothing, ``busy`` not to count on it to give anything up at once.
 
     The marks alone say that this member is one of ours. Under an eager strategy there are none, so
     that the leader suggests no pace: librdkafka's leader would send them back in the assignment,
@@ -68,14 +69,9 @@ def subscription_bytes(
     if wrong := wrong_user_data(user_data):
         # Nobody would hear of what it comes to below, and the member would never join.
         raise AssignorFailedError(f"{assignor.name}: {wrong}: fix the assignor")
+    if rejoins or RebalanceProtocol.COOPERATIVE in assignor.supported_protocols:
+        marks = SubscriptionMarks(rejoin=rejoins, draining=draining, busy=busy)
+        user_data = append_marks(user_data, marks)
     return encode_subscription(
-        Subscription(
-            topics=topics,
-            owned=owned,
-            generation=applied,
-            user_data=append_marks(user_data, SubscriptionMarks(rejoin=rejoins, draining=draining))
-            if rejoins or RebalanceProtocol.COOPERATIVE in assignor.supported_protocols
-            else user_data,
-            rack=rack,
-        )
+        Subscription(topics=topics, owned=owned, generation=applied, user_data=user_data, rack=rack)
     )

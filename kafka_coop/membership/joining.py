@@ -47,6 +47,9 @@ follower's may be minutes old. Elected then, it would take away what has been ad
 since, which others own and read, and give it back two rounds later.
 """
 
+BUSY_AFTER = 0.1
+"""Seconds for which a user does not poll who will most likely not give anything up at once."""
+
 _REASON_LIMIT = 255
 
 _FEW = 256
@@ -88,20 +91,21 @@ class Joining(Adopting):
     def _join(self, now: float) -> Effects:
         node = self._discovery.node
         assert node is not None
-        protocols, failures = self._protocols()
+        current = self._begin_round(now)
+        if current.first_join_at is None:
+            current.busy = now - self._last_polled > BUSY_AFTER
+        protocols, failures = self._protocols(busy=current.busy)
         if not protocols:
             return self._give_up_round(failures[0], now)
         effects: Effects = ()
         for failure in failures:
             effects += self._fail(failure)
         self._enter(State.JOINING)
-        current = self._begin_round(now)
         current.attempts += 1
         current.claimed = self.owned
         current.first_join_at = current.first_join_at or now
         self._awaited = self._new_token()
         self._rejoin = None
-        self._follow_up.begun()
         self._pulse.rejoins()
         self._join_sent_at = now
         self._joining_since = self._joining_since or now
@@ -128,7 +132,7 @@ class Joining(Adopting):
             return ()
         return self._watch.fetch(now)
 
-    def _protocols(self) -> tuple[tuple[tuple[str, bytes], ...], list[Failure]]:
+    def _protocols(self, *, busy: bool) -> tuple[tuple[tuple[str, bytes], ...], list[Failure]]:
         """Each strategy's bytes; a strategy whose own code raises is left out, and reported."""
         made: list[tuple[str, bytes]] = []
         failures: list[Failure] = []
@@ -142,6 +146,7 @@ class Joining(Adopting):
                     rack=self.settings.rack,
                     rejoins=self._rejoins,
                     draining=self._asks_for_relief,
+                    busy=busy,
                 )
             except AssignorFailedError as error:
                 failures.append(failure_of_exception(error))
@@ -251,7 +256,8 @@ class Joining(Adopting):
                 },
                 leader=answer.leader,
                 generation=answer.generation,
-                recalled=self._recalled,
+                recalled=self._marks.recalled,
+                announced=self._marks.follow_up,
             ),
         )
 

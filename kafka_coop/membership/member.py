@@ -61,7 +61,7 @@ class Member(Joining, Leaving):
         if self._discovery.node is not None:
             times.append(pulse.deadline())
         if self.state is State.STABLE:
-            times.append(self._follow_up.due)
+            times.append(pulse.ahead_at)
         if self._waits_for_poll():
             times.append(self._poll_deadline())
         if self.state in MEMBER:
@@ -98,9 +98,10 @@ class Member(Joining, Leaving):
         return found
 
     def _go_ahead(self, now: float) -> None:
-        due = self._follow_up.due
-        if self.state is State.STABLE and due is not None and now >= due:
-            self._follow_up.begun()
+        """Nobody has begun the follow-up round by now."""
+        at = self._pulse.ahead_at
+        if self.state is State.STABLE and at is not None and now >= at:
+            self._pulse.told()
             self._force_rejoin("a follow-up round is announced", now)
 
     def _lingers(self, now: float) -> bool:
@@ -111,8 +112,7 @@ class Member(Joining, Leaving):
     @property
     def expecting(self) -> bool:
         """Whether work for the user's thread may come at any moment."""
-        announced = self._pulse.announced or self._follow_up.due is not None
-        return announced or self.state not in _QUIET
+        return self.state not in _QUIET or self._pulse.announced
 
     @property
     def wants_to_join(self) -> bool:

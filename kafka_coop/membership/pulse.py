@@ -6,11 +6,12 @@ come in series, when a service is deployed or scaled. Then, and where there are 
 member beats five times a second at most: four that went on a hundred times each would cost their
 coordinator a tenth of a core, for ever, and so would every such group (benchmarks/beats.py).
 
-While a follow-up round is announced, and not joined ahead (`kafka_coop.membership.follow_up`), the
-members that have nothing to revoke would be the last to hear of it: the coordinator tells them only
-in answer to a heartbeat, so every heartbeat interval is added to the time that the moving
-partitions have no owner. They beat every 4 ms instead, and more slowly the longer the revoking
-member takes (a callback of 30 s must not cost the broker 3,000 beats a member).
+While a follow-up round is announced the members that have nothing to revoke would be the last to
+hear of it: the coordinator tells them only in answer to a heartbeat, so every heartbeat interval is
+added to the time that the moving partitions have no owner. Where the leader says so they join
+before it has begun (`kafka_coop.assignors.withholding.may_go_ahead`). Else they beat every 4 ms
+instead, and more slowly the longer the revoking member takes (a callback of 30 s must not cost the
+broker 3,000 beats a member).
 
 Lease. The broker restarts a member's session timer when it *receives* a heartbeat, which is
 not before the member *sent* it. So until ``session.timeout.ms`` after the last acknowledged
@@ -76,8 +77,10 @@ that beat at any time the last does so after 4/5 of an interval, on average; in 
 Larger groups, whose interval is longer, must not fall upon the broker all at once."""
 
 FOLLOW_UP_AFTER = 0.008
-"""Seconds from the announcement to the first of these beats: whoever revokes has a callback to run,
-and most often a commit to send, and the beats of the others would only be in its way."""
+"""Seconds from the announcement to the first of these beats, or to the JoinGroup of who goes ahead:
+whoever revokes has a callback to run, and most often a commit to send, and what the others send
+would only be in its way. And all have most likely had their SyncGroup answered: whoever has not is
+refused once the next round has begun."""
 
 FOLLOW_UP_INTERVAL = 0.004
 """Seconds. Half of it is part of the gap of what moves, on average. Revoking takes some 20 ms."""
@@ -103,6 +106,7 @@ class Pulse:
         """Seconds between two beats while nothing happens and the user has records."""
         self.suggest(None)
         self._announced_at: float | None = None
+        self._goes_ahead = False
         self._delivered_at: float | None = None
         self._flying: tuple[int, float, GroupMetadata] | None = None
         self._last_sent = 0.0
@@ -147,6 +151,13 @@ class Pulse:
     def announced(self) -> bool:
         """Whether a follow-up round is announced and has not begun."""
         return self._announced_at is not None
+
+    @property
+    def ahead_at(self) -> float | None:
+        """When to join an announced follow-up round that nobody has begun; None: not at all."""
+        if self._announced_at is None or not self._goes_ahead:
+            return None
+        return self._announced_at + FOLLOW_UP_AFTER
 
     @property
     def interval(self) -> float:
@@ -253,9 +264,12 @@ class Pulse:
         """When the user was last given a record; None: it is not known."""
         self._delivered_at = at
 
-    def announce(self, now: float) -> None:
-        """The leader announced a follow-up round, and we shall not be who starts it."""
-        self._announced_at = now
+    def announce(self, now: float, *, ahead: bool = False) -> None:
+        """The leader announced a follow-up round, in which we have nothing to give up.
+
+        ``ahead``: if nobody has begun it by `ahead_at`, we are to.
+        """
+        self._announced_at, self._goes_ahead = now, ahead
 
     def proves_too_little(self, sent_at: float) -> bool:
         """Whether an acknowledgement is in doubt that a later request of the kind would settle."""
@@ -402,7 +416,7 @@ class Pulse:
             return self._last_sent
         ordinary = self.interval
         due = self._last_sent + ordinary
-        if self._announced_at is not None:
+        if self._announced_at is not None and not self._goes_ahead:
             waited = self._last_sent - self._announced_at
             hurried = max(FOLLOW_UP_INTERVAL, waited * _FOLLOW_UP_SLOWDOWN)
             return max(min(due, self._last_sent + hurried), self._announced_at + FOLLOW_UP_AFTER)

@@ -23,6 +23,9 @@ class Round:
     claimed: Partitions = NO_PARTITIONS
     """What the last JoinGroup said that we own. The plan withholds from others what of it is not
     to be ours any more."""
+    busy: bool = False
+    """Whether JoinGroup says that our user is: the same in each attempt, for other bytes would have
+    the coordinator begin another round where it only has to answer once more."""
     attempts: int = 0
     first_join_at: float | None = None
     joined_at: float | None = None

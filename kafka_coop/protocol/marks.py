@@ -73,8 +73,8 @@ _NOTHING = b"\0\0\0\0\xff\xff\xff\xff"
 """Sticky v1: no topics, generation -1."""
 
 _SUBSCRIPTION, _ASSIGNMENT = 1, 2
-_REJOIN, _DRAINING, _LOAD = 1, 2, 3
-_FOLLOW_UP, _HEARTBEAT_INTERVAL, _LEADS, _RECALLED = 16, 17, 18, 19
+_REJOIN, _DRAINING, _LOAD, _BUSY = 1, 2, 3, 4
+_FOLLOW_UP, _HEARTBEAT_INTERVAL, _LEADS, _RECALLED, _AHEAD = 16, 17, 18, 19, 20
 
 _COUNT = struct.Struct(">Q")
 _MICROSECOND = timedelta(microseconds=1)
@@ -89,11 +89,13 @@ class SubscriptionMarks:
             a follower that joins with unchanged bytes (KAFKA-10455).
         draining: Give this member nothing new and move away what it has: it is about to leave.
         load: What partitions cost, in a unit that the group agrees on. Kept to seven digits.
+        busy: This member's user does not poll, and will most likely take long to give anything up.
     """
 
     rejoin: int = 0
     draining: bool = False
     load: Mapping[TopicPartition, float] = field(default_factory=dict)
+    busy: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +103,9 @@ class AssignmentMarks:
     """What the leader tells a member.
 
     Attributes:
-        follow_up: Another round must come, because partitions have to be revoked first: beat
-            often until told.
+        follow_up: Another round must come, because partitions have to be revoked first. Who has
+            none to revoke beats often until told that it has begun, or, if so marked, goes ahead.
+        ahead: Who has none to revoke joins the follow-up round before anybody has begun it.
         heartbeat_interval: How often to beat otherwise; None: no suggestion. To the microsecond.
         leads: In the leader's own assignment alone: the generation that it leads. Brokers tell
             nobody but the members who leads; so whoever describes the group can see it.
@@ -112,6 +115,7 @@ class AssignmentMarks:
     """
 
     follow_up: bool = False
+    ahead: bool = False
     heartbeat_interval: timedelta | None = None
     leads: Generation | None = None
     recalled: Mapping[str, Partitions] = field(default_factory=dict)
@@ -182,6 +186,8 @@ def _subscription_fields(marks: SubscriptionMarks) -> dict[int, bytes]:
         fields[_DRAINING] = b""
     if marks.load:
         fields[_LOAD] = _encode_load(marks.load)
+    if marks.busy:
+        fields[_BUSY] = b""
     return fields
 
 
@@ -190,6 +196,7 @@ def _subscription_marks(fields: Mapping[int, bytes]) -> SubscriptionMarks:
         rejoin=_count(fields.get(_REJOIN)),
         draining=_DRAINING in fields,
         load=_decode_load(fields.get(_LOAD, b"")),
+        busy=_BUSY in fields,
     )
 
 
@@ -197,6 +204,8 @@ def _assignment_fields(marks: AssignmentMarks) -> dict[int, bytes]:
     fields: dict[int, bytes] = {}
     if marks.follow_up:
         fields[_FOLLOW_UP] = b""
+    if marks.ahead:
+        fields[_AHEAD] = b""
     if marks.heartbeat_interval is not None:
         fields[_HEARTBEAT_INTERVAL] = _COUNT.pack(marks.heartbeat_interval // _MICROSECOND)
     if marks.leads is not None:
@@ -211,6 +220,7 @@ def _assignment_marks(fields: Mapping[int, bytes]) -> AssignmentMarks:
     interval = timedelta(microseconds=_count(fields.get(_HEARTBEAT_INTERVAL)))
     return AssignmentMarks(
         follow_up=_FOLLOW_UP in fields,
+        ahead=_AHEAD in fields,
         heartbeat_interval=interval or None,
         leads=decode_generation(fields[_LEADS]) if _LEADS in fields else None,
         recalled=_decode_recalled(fields.get(_RECALLED, b"")),

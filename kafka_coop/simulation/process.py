@@ -357,6 +357,7 @@ class Process:
             leader=effect.leader,
             generation=effect.generation,
             recalled=effect.recalled,
+            ahead=not effect.announced,
         )
         self.world.watcher.led(self, None if outcome.error is None else str(outcome.error))
         done = ev.AssignmentComputed(

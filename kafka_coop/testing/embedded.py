@@ -18,7 +18,7 @@ to tests:
 * SyncGroup answers wait until the leader has assigned something to every member.
 * While members join it takes no commit (REBALANCE_IN_PROGRESS), which Kafka's does. Of two that
   give partitions up at once, the first to join again spoils the other's commit: what that has
-  not committed the next owner processes again.
+  not committed the next owner processes again. Nor do members go ahead to a follow-up round.
 * A JoinGroup that is refused, `EmbeddedKafka.fail` included, is answered with nulls where the
   protocol has strings (protocol, leader, member id): read the error code first.
 """

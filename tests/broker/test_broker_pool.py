@@ -294,6 +294,19 @@ async def test_an_opening_that_fails_fails_all_its_callers_with_errors_of_their_
 
 
 @on_loop
+async def test_what_a_broker_knows_is_known_while_a_connection_stands() -> None:
+    async with FakeBroker() as broker, pool(broker) as it:
+        node = Node(node_id=1, host="127.0.0.1", port=broker.port)
+        assert not it.knows(node, JOIN_GROUP)
+        await beat(it, node)
+        assert it.knows(node, JOIN_GROUP)
+        assert not it.knows(node, 9999)
+        assert not it.knows(Node(node_id=1, host="127.0.0.1", port=closed_port()), JOIN_GROUP)
+        it.drop(node, MAIN_LANE)
+        assert not it.knows(node, JOIN_GROUP)
+
+
+@on_loop
 async def test_a_node_that_moved_gets_a_new_connection() -> None:
     async with FakeBroker() as old, FakeBroker() as new, pool(old) as it:
         await beat(it, Node(node_id=1, host="127.0.0.1", port=old.port))

@@ -390,7 +390,7 @@ def test_the_assignment_says_whether_another_round_comes_and_how_often_to_beat(
         user_data, marks = split_marks(decode_assignment(data).user_data)
         assert user_data == b""
         assert marks == AssignmentMarks(
-            follow_up=follow_up, heartbeat_interval=timedelta(milliseconds=10)
+            follow_up=follow_up, ahead=follow_up, heartbeat_interval=timedelta(milliseconds=10)
         )
 
 

@@ -142,6 +142,7 @@ def test_what_the_last_assignment_says_was_recalled_is_known_to_whoever_leads_ne
     def next_round(generation: int) -> Mapping[str, Partitions]:
         box.handle(ev.EnforceRebalance(reason="test"))
         elected(box, [member("me", "t"), member("other", "theirs")], generation=generation)
+        assert box.last(ef.RunAssignor).announced is bool(box.last(ef.RunAssignor).recalled)
         return box.last(ef.RunAssignor).recalled
 
     def assigned(marks: AssignmentMarks | None) -> None:
@@ -150,7 +151,7 @@ def test_what_the_last_assignment_says_was_recalled_is_known_to_whoever_leads_ne
 
     assert next_round(2) == {}
     computed(box)
-    assigned(AssignmentMarks(recalled=recalled))
+    assigned(AssignmentMarks(follow_up=True, recalled=recalled))
     assert next_round(3) == recalled
     computed(box)
     box.answer_sync(error=ErrorCode.rebalance_in_progress)
@@ -160,7 +161,7 @@ def test_what_the_last_assignment_says_was_recalled_is_known_to_whoever_leads_ne
     assigned(AssignmentMarks())
     assert next_round(5) == {}
     computed(box)
-    assigned(AssignmentMarks(recalled=recalled))
+    assigned(AssignmentMarks(follow_up=True, recalled=recalled))
     box.handle(ev.EnforceRebalance(reason="test"))
     box.answer_join(generation=6)
     assigned(None)

@@ -59,10 +59,12 @@ _TOPICS = {"orders": 12, "payments": 3}
 _OWNED = Partitions({"orders": [0, 3, 11], "payments": [1]})
 _STICKY = encode_sticky(Claim(owned=_OWNED, generation=Generation(5)))
 _OURS = append_marks(
-    _STICKY, SubscriptionMarks(rejoin=3, draining=True, load={TopicPartition("orders", 3): 1.5})
+    _STICKY,
+    SubscriptionMarks(rejoin=3, draining=True, load={TopicPartition("orders", 3): 1.5}, busy=True),
 )
 _LEADERS = AssignmentMarks(
     follow_up=True,
+    ahead=True,
     heartbeat_interval=timedelta(milliseconds=100),
     leads=Generation(8),
     recalled={"another": Partitions({"orders": [2]})},

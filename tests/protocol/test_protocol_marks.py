@@ -37,10 +37,12 @@ subscription_marks = st.builds(
     rejoin=st.integers(0, 2**64 - 1),
     draining=st.booleans(),
     load=loads,
+    busy=st.booleans(),
 )
 assignment_marks = st.builds(
     AssignmentMarks,
     follow_up=st.booleans(),
+    ahead=st.booleans(),
     heartbeat_interval=st.none()
     | st.timedeltas(min_value=timedelta(microseconds=1), max_value=timedelta(days=365)),
     leads=st.none() | st.builds(Generation, st.integers(-1, 2**31 - 1)),

@@ -12,7 +12,6 @@ import pytest
 from kafka_coop.membership import steps
 from kafka_coop.membership.effects import CallRevoked, EndLease, Release
 from kafka_coop.membership.events import HeartbeatAnswered
-from kafka_coop.membership.follow_up import FollowUp
 from kafka_coop.membership.interest import subscription_bytes
 from kafka_coop.membership.pulse import Pulse
 from kafka_coop.membership.steps import GivingUp
@@ -83,8 +82,7 @@ def test_a_join_is_prompt() -> None:
 
 def test_a_join_whose_follow_up_nobody_hurries_for_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     world = settled()
-    monkeypatch.setattr(FollowUp, "round_over", lambda *_, **__: None)
-    monkeypatch.setattr(Pulse, "announce", lambda *_: None)
+    monkeypatch.setattr(Pulse, "announce", lambda *_, **__: None)
     with pytest.raises(InvariantViolated, match="J: a member joins, and a partition is idle"):
         join(world)
 

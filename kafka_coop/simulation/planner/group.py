@@ -32,8 +32,8 @@ import numpy as np
 from kafka_coop.assignors import resolve
 from kafka_coop.assignors.plan import Plan as AssignedColumns
 from kafka_coop.assignors.snapshot import Snapshot, SnapshotGroup
-from kafka_coop.membership.follow_up import GO_AHEAD_AFTER
-from kafka_coop.membership.pulse import calm
+from kafka_coop.membership.joining import BUSY_AFTER
+from kafka_coop.membership.pulse import FOLLOW_UP_AFTER, calm
 from kafka_coop.protocol.assignment import encode_assignments
 from kafka_coop.simulation.planner.incidents import Fates, Incident, Kind
 from kafka_coop.simulation.planner.ownership import NOBODY, Flags, Floats, Ints, Ownership
@@ -426,8 +426,8 @@ class CoarseGroup:
         if self.client.hurries:
             others = members[~np.isin(members, givers) & self._alive[members]]
             self._hurrying_since[others] = at
-            if not again:
-                self._wishes[others] = at + GO_AHEAD_AFTER
+            if not (again or living.size or self.plan.poll > BUSY_AFTER):
+                self._wishes[others] = at + FOLLOW_UP_AFTER
         self._count_starts(target[living], at)
         return int(positions.size), int(living.size)
 

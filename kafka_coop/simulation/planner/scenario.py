@@ -40,8 +40,8 @@ class Client(_Table):
 
     Attributes:
         heartbeat: Seconds; None: as the leader suggests to a group of that size.
-        hurries: A member that a follow-up round is announced to begins it, or beats often until
-            it begins.
+        hurries: A member that a follow-up round is announced to begins it, or where users are
+            slow beats often until it begins.
         beats_from_sync: The heartbeat timer starts anew with each SyncGroup.
         drains: Who is to stop hands over first, and goes when it owns nothing.
     """
