@@ -35,6 +35,7 @@ from integration_support import (
 from kafka_coop import CoopConsumer
 from kafka_coop.backend.errands import Errands
 from kafka_coop.kafka_errors import CommitFailedException
+from kafka_coop.leader import LeaderOutcome, lead
 from kafka_coop.testing import EmbeddedKafka
 from kafka_coop.types import Partitions
 
@@ -233,6 +234,25 @@ def test_a_commit_inside_on_revoke_is_taken(cluster: Cluster) -> None:
             until(lambda: bool(second.records), first, second)
             assert second.records == [(topic, moved, 4)]
         assert not first.raised
+
+
+def test_nobody_goes_ahead_where_no_commit_would_be_taken_meanwhile(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is to give something up would find the others joined, and could not commit it."""
+    told: list[bool] = []
+
+    def spy(*args: Any, ahead: bool, **more: Any) -> LeaderOutcome:
+        told.append(ahead)
+        return lead(*args, ahead=ahead, **more)
+
+    monkeypatch.setattr("kafka_coop.backend.classic.lead", spy)
+    topic = unique("t")
+    cluster.create_topic(topic, partitions=2)
+    member = Member(cluster, unique("g"), topic)
+    with members(member):
+        shared(topic, 2, member)
+    assert told[0] is not isinstance(cluster, EmbeddedKafka)
 
 
 def test_a_topic_that_is_dropped_while_a_round_is_under_way_is_committed(cluster: Cluster) -> None:
