@@ -21,8 +21,10 @@ from kafka_coop.types import Generation, Partitions
 Fields = Mapping[int, bytes]
 
 SUBSCRIPTION, ASSIGNMENT = 1, 2
-REJOIN, DRAINING, LOAD = 1, 2, 3
-FOLLOW_UP, INTERVAL, LEADS = 16, 17, 18
+REJOIN, DRAINING, LOAD, BUSY = 1, 2, 3, 4
+FOLLOW_UP, INTERVAL, LEADS, RECALLED, AHEAD = 16, 17, 18, 19, 20
+
+_BEFORE = frozenset({REJOIN, DRAINING, LOAD, FOLLOW_UP, INTERVAL, LEADS, RECALLED})
 
 _MAGIC = b"\xabkco\xbcop\xab"
 _NOTHING = b"\0\0\0\0\xff\xff\xff\xff"
@@ -119,9 +121,7 @@ class Version(Dialect):
 
 def before() -> Version:
     """The version before this one."""
-    return Version(
-        name="before", leased=True, knows=frozenset({REJOIN, DRAINING, LOAD, FOLLOW_UP, INTERVAL})
-    )
+    return Version(name="before", leased=True, knows=_BEFORE)
 
 
 def newer() -> Version:
@@ -130,7 +130,7 @@ def newer() -> Version:
         name="newer",
         leased=True,
         marks=9,
-        knows=frozenset({REJOIN, DRAINING, LOAD, FOLLOW_UP, INTERVAL, LEADS}),
+        knows=(_BEFORE | {BUSY, AHEAD}) - {RECALLED},
         adds={0: b"", 15: b"what we can't know", 255: bytes(300)},
         grows=b", and a second value",
     )
