@@ -138,7 +138,8 @@ def lead(
     leader: str = "",
     generation: Generation = NO_GENERATION,
     recalled: Mapping[str, Partitions] | None = None,
-    ahead: bool = True,
+    announced: bool = False,
+    commits_while_joining: bool = True,
     interruptible: bool = True,
 ) -> LeaderOutcome:
     """Runs the leader's step of one rebalance.
@@ -151,9 +152,8 @@ def lead(
         leader: The leader's member id: its own assignment is marked so.
         generation: The round's, for that mark.
         recalled: `LeaderOutcome.recalled` of the round before, whoever led it.
-        ahead: Whether members may be told to go ahead to a follow-up round (`may_go_ahead`): not
-            after a round that was announced itself, and not where the coordinator takes no commits
-            while members join.
+        announced: `LeaderOutcome.follow_up` of the round before.
+        commits_while_joining: Whether the coordinator takes commits while members join.
         interruptible: Whether a KeyboardInterrupt out of the assignor is the user's Ctrl-C, who
             plans on the main thread. No other thread gets one: there the assignor has failed.
 
@@ -182,7 +182,11 @@ def lead(
     back = _by_owner(plan, granted.recalled)
     topics = _all_topics(decoded.subscriptions)
     interval = None if decoded.peers.any() else suggested_heartbeat_interval(len(members))
-    ahead = ahead and not decoded.peers.any() and may_go_ahead(snapshot, granted, decoded.busy)
+    ahead = (
+        commits_while_joining
+        and not announced
+        and may_go_ahead(snapshot, granted, peers=decoded.peers, busy=decoded.busy)
+    )
     marks = AssignmentMarks(follow_up=granted.follow_up, ahead=ahead, heartbeat_interval=interval)
     return LeaderOutcome(
         assignments=_encode(

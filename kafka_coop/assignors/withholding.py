@@ -79,24 +79,31 @@ def withhold(plan: Plan, peers: Flags, *, recall: bool) -> Granted:
     return Granted(owner=owner, waits=waits, recalled=recalled, follow_up=follow_up)
 
 
-def may_go_ahead(snapshot: Snapshot, granted: Granted, busy: Flags) -> bool:
+def may_go_ahead(snapshot: Snapshot, granted: Granted, *, peers: Flags, busy: Flags) -> bool:
     """Whether who has nothing to revoke may join the follow-up round before anybody has begun it.
 
     Whoever revokes would begin it, and a heartbeat tell the others: half of the time between two of
     them, a heartbeat's way and then JoinGroup's would be part of the gap of all that moves. Parked,
-    a JoinGroup costs nothing, and commits are taken.
+    a JoinGroup costs nothing, as long as commits are taken; the caller knows whether they are.
 
-    Not where a round is over, and has to be followed by another one, before those have revoked that
-    it waits for: in a group of ours that is where their users are busy. Nor where somebody gains
-    what was nobody's: were its SyncGroup late, it would find the next round begun, and that would
-    lie idle until the end of it. Nor, to be seen to by the caller, after a round that has announced
-    one, for it waits for somebody who takes long; nor beside members of other clients, which are
-    waited for until their users poll; nor where what is given up could not be committed any more.
+    Not where the round would be over before those have revoked that it is for, and another one had
+    to follow: where the user of one of them is busy, or a round that waits for him was announced
+    before, as the caller knows. Nor beside members of other clients, which are waited for until
+    their users poll. Nor where somebody gains what was nobody's: were its SyncGroup late, it would
+    find the next round begun, and that would lie idle until the end of it. Who revokes, and is
+    late, costs the group a round.
+
+    Args:
+        snapshot: Who claims what.
+        granted: What this round gives out.
+        peers: Per member whether it is of another client.
+        busy: Per member whether its user is about to take long over what it has to give up.
     """
     claims = snapshot.owned.claims
     free = (granted.owner != NOBODY) & (snapshot.owned.claimants == 0)
     revokes = granted.owner[claims.position] != claims.member
-    return granted.follow_up and not (free.any() or busy[claims.member[revokes]].any())
+    waits_long = peers.any() or busy[claims.member[revokes]].any()
+    return granted.follow_up and not (waits_long or free.any())
 
 
 def _transfers(plan: Plan) -> Flags:

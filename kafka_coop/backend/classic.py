@@ -528,7 +528,8 @@ class ClassicBackend:
             leader=effect.leader,
             generation=effect.generation,
             recalled=effect.recalled,
-            ahead=not effect.announced and self._takes_commits_while_members_join(),
+            announced=effect.announced,
+            commits_while_joining=self._takes_commits_while_members_join(),
             interruptible=False,
         )
         if is_brief(assignor, effect.cluster, effect.members):

@@ -63,7 +63,8 @@ class Line:
 
     def knows(self, api: int) -> bool:
         """`Connection.knows` of the connection that stands; False: none does."""
-        return self._connection is not None and self._connection.knows(api)
+        connection = self._connection
+        return connection is not None and not connection.closed and connection.knows(api)
 
     @property
     def users(self) -> int:

@@ -66,7 +66,8 @@ def _told(member: MemberLook) -> Iterator[str]:
     if marks is None:
         return
     if marks.follow_up:
-        yield "told that another round comes"
+        begins = ", and to begin it" if marks.ahead else ""
+        yield f"told that another round comes{begins}"
     for owner, partitions in marks.recalled.items():
         yield f"told that {shown(owner)} is to get back {ranges(partitions)}"
 

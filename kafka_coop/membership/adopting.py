@@ -37,7 +37,6 @@ class Adopting(MemberCore):
         current.kept, current.assigned = kept, added
         current.follow_up = marks is not None and marks.follow_up
         self._pulse.suggest(marks.heartbeat_interval if marks is not None else None)
-        self._marks = marks or AssignmentMarks()
         self._adopt_matches(assigned)
         opened: Effects = (IdentityChanged(metadata=self.metadata, commits_open=True),)
         if added - going:  # the rest is about to be committed
@@ -45,7 +44,8 @@ class Adopting(MemberCore):
                 PrefetchOffsets(partitions=added - going, generation=self.generation, ahead=True),
             )
         if current.follow_up and not self._gives_up(assigned, now):
-            self._pulse.announce(now, ahead=self._marks.ahead)
+            # Nobody goes ahead who has a step to finish: it is told by heartbeats, as ever.
+            self._pulse.announce(now, ahead=self._marks.ahead and out is None)
         way = self._make_way(assignment, now)
         if self._blocking is not None:
             self._blocking.is_marked = marks is not None

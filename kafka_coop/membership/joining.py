@@ -345,10 +345,12 @@ class Joining(Adopting):
         renewed = self._pulse.synced(self._sync_sent_at, now)
         self._joining_since = None
         self._begin_round(now).synced_at = now
+        self._marks = AssignmentMarks()
         try:
             assignment, marks = _read_assignment(answer)
         except MalformedDataError as error:
             return renewed + self._give_up_round(failure_of_exception(error), now)
+        self._marks = marks or self._marks
         unwanted = [t for t in assignment.partitions.topics() if not self._interest.wants(t)]
         if unwanted:
             if self._not_covered():

@@ -13,6 +13,7 @@ from kafka_coop.membership.interest import Interest
 from kafka_coop.membership.settings import MemberSettings
 from kafka_coop.membership.states import State
 from kafka_coop.membership.steps import revoke
+from kafka_coop.protocol.marks import AssignmentMarks
 from kafka_coop.protocol.messages import LeaveGroup
 from kafka_coop.types import NO_GENERATION, NO_MEMBER_ID
 
@@ -165,6 +166,7 @@ class Leaving(MemberCore):
         self._awaited, self._joined, self._round, self._rejoin = None, None, None, None
         self._prepared = False
         self._joining_since = None
+        self._marks = AssignmentMarks()
         self._retry_at = None
         self._interest = Interest()
         self._overdue = None

@@ -402,7 +402,7 @@ class Pulse:
             self._session_ends = now + self._settings.session_timeout.total_seconds()
 
     def told(self) -> None:
-        """The follow-up round has begun: the ordinary pace will do."""
+        """The follow-up round has begun, or is about to, by us: the ordinary pace will do."""
         self._announced_at = None
 
     def deadline(self) -> float | None:

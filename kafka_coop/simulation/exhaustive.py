@@ -103,9 +103,9 @@ class Explored:
 def time_to_settle(small: Small) -> float:
     """How long it may take, in virtual seconds, with the disturbances that are still possible.
 
-    Two heartbeats: the others hear of the newcomer, and of the follow-up round, which they wait
-    for in a hurry. A user's disturbance costs one round more, a death a session and the rounds
-    after it, time that passes too early at most what a lost deadline costs.
+    Two heartbeats: the others hear of the newcomer, and of the follow-up round, which they begin,
+    or wait for in a hurry. A user's disturbance costs one round more, a death a session and the
+    rounds after it, time that passes too early at most what a lost deadline costs.
     """
     left = small.left
     rounds = 1 + left["enforce"] + left["drain"] + left["close"]

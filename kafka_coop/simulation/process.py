@@ -226,9 +226,7 @@ class Process:
         now = max(self.world.agenda.now + self._ahead, at_least)
         self.world.watcher.handled(self, event)
         owned = self.member.owned
-        if isinstance(event, ev.Tick):
-            # Only then does the machine look at it; the product says so before every event.
-            self._give(ev.Polled(at=self.user.last_poll() + self._ahead), now)
+        self._give(ev.Polled(at=self.user.last_poll() + self._ahead), now)
         self._give(event, now)
         if self.member.generation != NO_GENERATION:
             self._had = self.member.owned
@@ -357,7 +355,7 @@ class Process:
             leader=effect.leader,
             generation=effect.generation,
             recalled=effect.recalled,
-            ahead=not effect.announced,
+            announced=effect.announced,
         )
         self.world.watcher.led(self, None if outcome.error is None else str(outcome.error))
         done = ev.AssignmentComputed(

@@ -310,7 +310,7 @@ class Small:
             leader=effect.leader,
             generation=effect.generation,
             recalled=effect.recalled,
-            ahead=not effect.announced,
+            announced=effect.announced,
         )
         plan = dict(outcome.assignments)
         site.plans.append(ev.AssignmentComputed(token=effect.token, assignments=plan))

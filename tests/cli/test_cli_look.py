@@ -141,6 +141,11 @@ def test_the_next_round_goes_by_the_order_of_ids_and_speaks_of_names(strategy: s
             append_marks(None, SubscriptionMarks(load={TopicPartition("t", 0): 2.5})),
             "load 2.5 on 1 partitions",
         ),
+        (
+            "cooperative-sticky",
+            append_marks(None, SubscriptionMarks(busy=True)),
+            "its user is busy",
+        ),
     ],
 )
 def test_user_data_in_words(strategy: str, user_data: bytes | None, words: str) -> None:
@@ -149,10 +154,18 @@ def test_user_data_in_words(strategy: str, user_data: bytes | None, words: str) 
 
 def test_what_the_leader_recalled_in_words() -> None:
     marks = AssignmentMarks(follow_up=True, recalled={"java-1\x1b": Partitions({"t": [2]})})
-    told = encode_assignment(Assignment(user_data=append_marks(b"", marks)))
-    assert explain(member("a", assignment=told), "cooperative-sticky") == (
-        "told that another round comes; told that java-1\\x1b is to get back t 2"
-    )
+    assert told(marks) == "told that another round comes; told that java-1\\x1b is to get back t 2"
+
+
+def test_what_the_leader_announced_in_words() -> None:
+    ahead = AssignmentMarks(follow_up=True, ahead=True)
+    assert told(ahead) == "told that another round comes, and to begin it"
+    assert told(AssignmentMarks()) == ""
+
+
+def told(marks: AssignmentMarks) -> str:
+    assignment = encode_assignment(Assignment(user_data=append_marks(b"", marks)))
+    return explain(member("a", assignment=assignment), "cooperative-sticky")
 
 
 @given(st.binary(), st.binary(), st.sampled_from([*known_names(), "mine"]))

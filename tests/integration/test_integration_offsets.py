@@ -242,9 +242,9 @@ def test_nobody_goes_ahead_where_no_commit_would_be_taken_meanwhile(
     """Who is to give something up would find the others joined, and could not commit it."""
     told: list[bool] = []
 
-    def spy(*args: Any, ahead: bool, **more: Any) -> LeaderOutcome:
-        told.append(ahead)
-        return lead(*args, ahead=ahead, **more)
+    def spy(*args: Any, commits_while_joining: bool, **more: Any) -> LeaderOutcome:
+        told.append(commits_while_joining)
+        return lead(*args, commits_while_joining=commits_while_joining, **more)
 
     monkeypatch.setattr("kafka_coop.backend.classic.lead", spy)
     topic = unique("t")

@@ -28,10 +28,11 @@ def led(
     members: dict[str, bytes],
     *,
     of: int = 4,
-    allowed: bool = True,
     strategy: str = "cooperative-sticky",
+    announced: bool = False,
+    commits: bool = True,
 ) -> LeaderOutcome:
-    return lead(strategy, {"t": of}, members, ahead=allowed)
+    return lead(strategy, {"t": of}, members, announced=announced, commits_while_joining=commits)
 
 
 def ahead(outcome: LeaderOutcome) -> bool:
@@ -54,10 +55,11 @@ def test_not_where_no_round_follows() -> None:
     assert not ahead(led({"a": member(0, 1, 2, 3), "new": member()}, strategy="range"))
 
 
-def test_not_after_a_round_that_was_announced_or_where_no_commit_would_be_taken() -> None:
-    outcome = led({"a": member(0, 1, 2, 3), "new": member()}, allowed=False)
-    assert outcome.follow_up
-    assert not ahead(outcome)
+def test_not_after_a_round_that_was_announced_nor_where_no_commit_is_taken() -> None:
+    joined = {"a": member(0, 1, 2, 3), "new": member()}
+    for outcome in led(joined, announced=True), led(joined, commits=False):
+        assert outcome.follow_up
+        assert not ahead(outcome)
 
 
 def test_not_where_who_is_to_revoke_is_busy() -> None:

@@ -17,7 +17,7 @@ from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.marks import AssignmentMarks
 from kafka_coop.protocol.messages import GroupSynced, JoinedMember
 from kafka_coop.protocol.subscription import encode_subscription
-from kafka_coop.types import MemberId, Partitions, Subscription
+from kafka_coop.types import Generation, MemberId, Partitions, Subscription
 
 AGE = 2.0
 """Seconds after which these members ask for metadata again."""
@@ -166,6 +166,33 @@ def test_what_the_last_assignment_says_was_recalled_is_known_to_whoever_leads_ne
     box.answer_join(generation=6)
     assigned(None)
     assert next_round(7) == {}, "another client led the sixth, and said nothing"
+
+
+@pytest.mark.parametrize("how", ["another membership", "a plan that can't be followed"])
+def test_what_was_announced_before_counts_for_nothing(how: str) -> None:
+    box = leading("t")
+    box.handle(ev.EnforceRebalance(reason="test"))
+    box.answer_join(generation=2)
+    announced = AssignmentMarks(follow_up=True, recalled={"other": Partitions({"theirs": [2]})})
+    box.answer_sync(partitions("t", 0, 1), marks=announced)
+    box.do_steps()
+    if how == "another membership":
+        box.handle(ev.Unsubscribe())
+        box.do_steps()
+        box.answer_leave()
+        box.subscribe("t")
+    else:
+        box.handle(ev.EnforceRebalance(reason="test"))
+        box.answer_join(generation=3)
+        box.answer_sync(partitions("unwanted", 0))
+        while not box.stands(State.JOINING):
+            box.tick(box.until_deadline())
+    box.answer_metadata({"t": 2})
+    elected(box, [member("me", "t")], generation=4)
+    planned = box.last(ef.RunAssignor)
+    assert planned.generation == Generation(4)
+    assert not planned.announced
+    assert not planned.recalled
 
 
 def test_a_garbage_member_wants_nothing_and_harms_nobody() -> None:

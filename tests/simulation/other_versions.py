@@ -1,8 +1,8 @@
 """Members of ours of other versions: their marks, written and read by a codec of this file.
 
 Nothing here comes from `kafka_coop.protocol.marks`: a change there that other versions could not
-follow is to fail a test. BEFORE is the version that did not yet tell who leads, NEWER one that
-says more than we know.
+follow is to fail a test. BEFORE is the version in which nobody went ahead to a follow-up round,
+NEWER one that says more than we know.
 """
 
 from __future__ import annotations

@@ -8,7 +8,9 @@ from datetime import timedelta
 
 import pytest
 from other_versions import (
+    AHEAD,
     ASSIGNMENT,
+    BUSY,
     DRAINING,
     FOLLOW_UP,
     INTERVAL,
@@ -49,7 +51,7 @@ SENT_BEFORE = bytes.fromhex(
     "11" "00000008" "00000000000186a0"
     "02" "02" "01" "00000012" "643c35bb" "ab6b636fbc6f70ab"
 )  # fmt: skip
-"""Both written by that version."""
+"""Both written by a version before that one, which did not yet tell who leads."""
 
 
 @pytest.fixture(params=VERSIONS)
@@ -100,7 +102,8 @@ def test_a_group_of_two_versions_loses_nothing(version: Version, leads: bool) ->
     assert any(FOLLOW_UP in fields for fields in plans), "a second round was called for"
     assert all(INTERVAL in fields for fields in plans)
     if leads:
-        assert any(LEADS in fields for fields in plans) == (LEADS in version.knows)
+        assert any(LEADS in fields for fields in plans)
+    assert any(AHEAD in fields for fields in plans) == (not leads or AHEAD in version.knows)
 
 
 @pytest.mark.parametrize("seed", range(0, 60, 3))
@@ -129,15 +132,23 @@ def test_what_the_version_before_wrote_is_read() -> None:
 
 
 def test_the_version_before_reads_what_we_write() -> None:
-    joined = append_marks(b"\0\0\0\5", SubscriptionMarks(rejoin=3, draining=True))
-    assert read(joined) == read(JOINED_BEFORE)
+    joined = append_marks(b"\0\0\0\5", SubscriptionMarks(rejoin=3, draining=True, busy=True))
+    before_us, known = read(JOINED_BEFORE)[:2], read(JOINED_BEFORE)[2]
+    user_data, kind, fields = read(joined)
+    assert (user_data, kind) == before_us
+    assert fields == {**known, BUSY: b""}
     interval = timedelta(milliseconds=100)
     sent = append_marks(
-        b"", AssignmentMarks(follow_up=True, heartbeat_interval=interval, leads=Generation(7))
+        b"",
+        AssignmentMarks(
+            follow_up=True, ahead=True, heartbeat_interval=interval, leads=Generation(7)
+        ),
     )
     user_data, kind, fields = read(sent)
     assert (user_data, kind) == (b"", ASSIGNMENT)
-    assert {**fields, LEADS: b""} == {**read(SENT_BEFORE)[2], LEADS: b""}
+    known = read(SENT_BEFORE)[2]
+    assert {t: fields[t] for t in known} == known
+    assert fields.keys() - known.keys() == {AHEAD, LEADS}
 
 
 @pytest.mark.parametrize("make", VERSIONS)

@@ -138,7 +138,7 @@ class CoarseGroup:
             if min(incident, wish) == _NEVER:
                 break
             if wish < incident:
-                self._take_round(wish, "partitions were given up")
+                self._take_round(wish, "partitions are to be given up")
             else:
                 self._meet(self._next_incident())
         self.ends = max([r.assigned for r in self.rounds], default=0.0)
