@@ -248,7 +248,9 @@ class BrokerAssignedBackend:
         at = self._under_way
         if at is None:
             return
-        if not self._is_done(at) and all(item is not at.step for item in self.mailbox.items):
+        # A copy, made in one go: other threads put what they have to tell beside us.
+        waiting = tuple(self.mailbox.items)
+        if not self._is_done(at) and all(item is not at.step for item in waiting):
             self.mailbox.put(at.step)
         self._giving_up = at.giving_up
         self._steps = at.step.step_id
