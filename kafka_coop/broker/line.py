@@ -63,8 +63,7 @@ class Line:
 
     def knows(self, api: int) -> bool:
         """`Connection.knows` of the connection that stands; False: none does."""
-        connection = self._connection
-        return connection is not None and not connection.closed and connection.knows(api)
+        return self.live and self._connection is not None and self._connection.knows(api)
 
     @property
     def users(self) -> int:

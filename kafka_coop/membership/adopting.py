@@ -12,7 +12,6 @@ from kafka_coop.membership.effects import IdentityChanged, PrefetchOffsets, With
 from kafka_coop.membership.failures import failure_of_exception
 from kafka_coop.membership.states import State
 from kafka_coop.membership.steps import GivingUp, gain, prepare, revoke
-from kafka_coop.protocol.marks import AssignmentMarks
 from kafka_coop.types import NO_GENERATION, NO_PARTITIONS, Assignment, Partitions
 
 _PATIENCE_WITH_A_STEP = 0.2
@@ -24,9 +23,7 @@ class Adopting(MemberCore):
 
     # --- the round is over -------------------------------------------------------------------
 
-    def _complete(
-        self, assignment: Assignment, marks: AssignmentMarks | None, now: float
-    ) -> Effects:
+    def _complete(self, assignment: Assignment, now: float, *, is_marked: bool) -> Effects:
         """The round is over; what it gave us, and what it took."""
         assigned = assignment.partitions
         out = self._blocking
@@ -35,8 +32,8 @@ class Adopting(MemberCore):
         added = assigned - kept
         current = self._begin_round(now)
         current.kept, current.assigned = kept, added
-        current.follow_up = marks is not None and marks.follow_up
-        self._pulse.suggest(marks.heartbeat_interval if marks is not None else None)
+        current.follow_up = self._marks.follow_up
+        self._pulse.suggest(self._marks.heartbeat_interval)
         self._adopt_matches(assigned)
         opened: Effects = (IdentityChanged(metadata=self.metadata, commits_open=True),)
         if added - going:  # the rest is about to be committed
@@ -48,7 +45,7 @@ class Adopting(MemberCore):
             self._pulse.announce(now, ahead=self._marks.ahead and out is None)
         way = self._make_way(assignment, now)
         if self._blocking is not None:
-            self._blocking.is_marked = marks is not None
+            self._blocking.is_marked = is_marked
         return opened + way
 
     def _gives_up(self, assigned: Partitions, now: float) -> bool:

@@ -358,7 +358,7 @@ class Joining(Adopting):
             why = f"assigned topics that are not subscribed to: {', '.join(unwanted[:5])}"
             return renewed + self._retry_round(why, now, force=True)
         self._retries = 0  # not by JoinGroup: a round that can't be completed comes again and again
-        return renewed + self._complete(assignment, marks, now)
+        return renewed + self._complete(assignment, now, is_marked=marks is not None)
 
     # --- errors ----------------------------------------------------------------------------
 

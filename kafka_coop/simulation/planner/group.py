@@ -425,8 +425,9 @@ class CoarseGroup:
         self._let_go(givers[self._draining[givers]], done)
         if self.client.hurries:
             others = members[~np.isin(members, givers) & self._alive[members]]
-            self._hurrying_since[others] = at
-            if not (again or living.size or self.plan.poll > BUSY_AFTER):
+            if again or living.size or self.plan.poll > BUSY_AFTER:
+                self._hurrying_since[others] = at
+            else:
                 self._wishes[others] = at + FOLLOW_UP_AFTER
         self._count_starts(target[living], at)
         return int(positions.size), int(living.size)
