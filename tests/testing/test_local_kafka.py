@@ -104,10 +104,13 @@ class TestShared:
         assert partitions(kafka, "local-asked-for") == []
 
 
+ENDS = ("stop_broker", "kill_broker", "fill_disk")
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalKafka]:
     with LocalKafka(brokers=3) as kafka:
-        for name in ("stop_broker", "kill_broker"):
+        for name in ENDS:
             kafka.create_topic(name, partitions=3, replication_factor=3)
         yield kafka
 
@@ -128,7 +131,7 @@ class TestBrokers:
             with pytest.raises(LocalKafkaError, match=r"no broker 7: there are \[1, 2, 3\]"):
                 ask(7)
 
-    @pytest.mark.parametrize("end", ["stop_broker", "kill_broker"])
+    @pytest.mark.parametrize("end", ENDS)
     def test_the_others_take_over_until_it_is_back(self, cluster: LocalKafka, end: str) -> None:
         produce(cluster, end, b"before")
         before = cluster.pid(2)

@@ -184,5 +184,6 @@ def test_each_fault_alone(three: LocalKafka, tmp_path: Path, fault: str) -> None
     result = run(plan, tmp_path, three)
     assert result.sound, str(result)
     assert [f.name for f in result.faults] == [fault] * count
+    assert not [f.what for f in result.faults if f.in_vain], "it was killed instead"
     if fault == SLOW:
         assert result.outlived, "who is done first begins a round that others do not hold up"

@@ -252,8 +252,27 @@ def test_the_report_counts_who_went_down() -> None:
     assert (
         "Of 3 crashes of a broker (broker killed, broker out of disk), 2 took the active controller"
         " and 1 the group's coordinator; of 2 orderly restarts, of one broker or of each in turn,"
-        " 1 took the active controller and 2 the group's coordinator.\n"
+        " 1 took the active controller and 2 the group's coordinator. Of 1 brokers out of disk 0"
+        " went on, and of the orderly restarts 0 came to no end: these were killed.\n"
     ) in text
+
+
+def test_the_report_counts_who_did_not_end_as_it_should() -> None:
+    stubborn = [
+        Injected(at=0, name=name, what="", roles=(), in_vain=True)
+        for name in ("broker out of disk", "broker restarted", "broker restarted")
+    ]
+    well = Injected(at=0, name="broker out of disk", what="", roles=())
+    text = told(*stubborn, well)
+    assert "Of 2 brokers out of disk 1 went on, and of the orderly restarts 2 came to no" in text
+
+
+def test_the_report_says_how_long_the_faults_took() -> None:
+    first, last = (Injected(at=s * NANO, name="member left", what="") for s in (7, 3700))
+    lasting = replace(first, until=3730 * NANO)
+    assert "0:02:00, the machine permitting; they took 1:01:33. 4" in told(first, last)
+    assert "they took 1:02:03." in told(lasting, last)
+    assert "they took" not in told()
 
 
 def test_the_report_says_which_code_it_was() -> None:

@@ -150,6 +150,7 @@ class Started:
         end: The rest; or the next part, of which all holds again.
         member: To whom, if to a member.
         roles: What the broker was, if to a broker: see `Arena.roles`.
+        in_vain: Whether a broker went on regardless, and was killed.
     """
 
     what: str
@@ -157,6 +158,7 @@ class Started:
     end: Callable[[], Started | None] = field(default=lambda: None)
     member: str = ""
     roles: tuple[str, ...] | None = None
+    in_vain: bool = False
 
 
 Fault: TypeAlias = Callable[[Arena], Started | None]
@@ -325,11 +327,12 @@ def _broker_down(
 def _take_down(
     arena: Arena, broker: int, how: Callable[[int], object], what: str, lasting: timedelta
 ) -> Started:
-    roles = arena.roles(broker)
+    roles, in_vain = arena.roles(broker), False
     try:
         how(broker)
     except LocalKafkaError:
-        what = f"{what} (did not stop, and was killed)"  # a JVM on a busy machine
+        in_vain = True  # a JVM on a busy machine
+        what = f"{what} (did not stop, and was killed)"
     arena.down.add(broker)
 
     def end() -> None:
@@ -338,7 +341,7 @@ def _take_down(
         arena.whole_since = time.monotonic()
 
     who = f"broker {broker} ({' and '.join(roles)})" if roles else f"broker {broker}"
-    return Started(what=f"{who} {what}", ends=lasting, end=end, roles=roles)
+    return Started(what=f"{who} {what}", ends=lasting, end=end, roles=roles, in_vain=in_vain)
 
 
 def broker_restart(arena: Arena) -> Started | None:
@@ -352,7 +355,10 @@ def broker_kill(arena: Arena) -> Started | None:
 
 
 def disk_full(arena: Arena) -> Started | None:
-    """A broker that can write no more ends by itself; it comes back with room on its disk."""
+    """A broker that can write no more ends by itself; it comes back with room on its disk.
+
+    The kernel refuses its writes (`LocalKafka.fill_disk`); the disk itself is not full.
+    """
     return _broker_down(arena, arena.kafka.fill_disk, "out of disk", _AFTER_A_CRASH)
 
 

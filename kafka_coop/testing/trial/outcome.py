@@ -66,6 +66,7 @@ class Injected:
         member: Whom it befell; empty: no member.
         roles: What the broker was that it befell, "controller" and "coordinator"; None: nobody
             asked, or could say.
+        in_vain: Whether a broker that was to end went on regardless, and was killed.
         silent: The longest time between two records of one partition, in seconds, that is
             charged to it; None: none is.
         ownerless: The longest time without an owner, likewise.
@@ -78,6 +79,7 @@ class Injected:
     lasting: float = 0.0
     member: str = ""
     roles: tuple[str, ...] | None = None
+    in_vain: bool = False
     silent: float | None = None
     ownerless: float | None = None
 

@@ -10,6 +10,7 @@ import json
 import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from kafka_coop.testing.trial.ending import REASONS
 from kafka_coop.testing.trial.faults import FAULTS
 from kafka_coop.testing.trial.liveness import MACHINE, RECONNECT
 from kafka_coop.testing.trial.member import LONGEST_TRANSACTION
-from kafka_coop.testing.trial.outcome import SLOWEST
+from kafka_coop.testing.trial.outcome import NANO, SLOWEST
 
 _INTRODUCTION: Final = """\
 # Reliability
@@ -73,12 +74,16 @@ process or a JVM that starts beside the group.
 new one comes. A slow on_revoke *outlives its round* where its member has joined the others in a
 later one before it returns.
 
+*Broker out of disk*: the kernel refuses it every further write (RLIMIT_FSIZE), so that it meets an
+IOException, as on a full disk, and ends by itself.
+
 *Topic deleted*: the group has a second topic, of which nothing else is told here. It is deleted
 while a member leaves and a new one comes, and made again some seconds later. That is no excuse: no
 wait may be longer for as long as it lasts.
 """
 
-_CRASHES: Final = ("broker killed", "broker out of disk")
+_DISK: Final = "broker out of disk"
+_CRASHES: Final = ("broker killed", _DISK)
 """Which faults end a broker that does not hand over first; any other is an orderly restart."""
 
 _COUNTS: Final = {
@@ -126,7 +131,7 @@ def _sections(result: Mapping[str, Any]) -> Iterator[str]:
     kind = "Exactly once, end to end" if plan["transactions"] else "At least once"
     yield (
         f"## {kind}: {len(result['faults'])} faults, {plan['members']} members\n\n"
-        f"Planned: {plan['faults']} in {plan['lasting']}, the machine permitting."
+        f"Planned: {plan['faults']} in {plan['lasting']}, the machine permitting{_took(result)}."
         f" {plan['partitions']} partitions at first, {plan['rate']} records/s,"
         f" session.timeout.ms {plan['session']}, seed {plan['seed']};"
         f" {result['processes']} processes in all.\n"
@@ -147,6 +152,14 @@ def _sections(result: Mapping[str, Any]) -> Iterator[str]:
         ]
     )
     yield _failovers(result["faults"])
+
+
+def _took(result: Mapping[str, Any]) -> str:
+    """How long it was from the first fault to the last one's end."""
+    if not (faults := result["faults"]):
+        return ""
+    nanoseconds = max(max(f["at"], f["until"]) for f in faults) - min(f["at"] for f in faults)
+    return f"; they took {timedelta(seconds=nanoseconds // NANO)}"
 
 
 def _taken_from(origin: Mapping[str, Any] | None) -> str:
@@ -205,10 +218,13 @@ def _failovers(faults: Sequence[Mapping[str, Any]]) -> str:
         return "\nWhich brokers were controller or coordinator was not recorded.\n"
     crashes = [f["roles"] for f in asked if f["name"] in _CRASHES]
     orderly = [f["roles"] for f in asked if f["name"] not in _CRASHES]
+    full = [f["in_vain"] for f in faults if f["name"] == _DISK]
+    stubborn = sum(f["in_vain"] for f in asked if f["name"] not in _CRASHES)
     return (
         f"\nOf {len(crashes)} crashes of a broker ({', '.join(_CRASHES)}), {_offices(crashes)};"
         f" of {len(orderly)} orderly restarts, of one broker or of each in turn,"
-        f" {_offices(orderly)}.\n"
+        f" {_offices(orderly)}. Of {len(full)} brokers out of disk {sum(full)} went on, and of the"
+        f" orderly restarts {stubborn} came to no end: these were killed.\n"
     )
 
 

@@ -138,15 +138,23 @@ def _carry_out(
 
 
 class _Ends:
-    """Faults under way, each with the moment at which it, or a part of it, is over."""
+    """Faults under way, each with the moment at which it, or a part of it, is over.
+
+    Attributes:
+        over: Those that are, by number: monotonic nanoseconds.
+        in_vain: Those of which a part was: see `Injected.in_vain`.
+    """
 
     def __init__(self) -> None:
         self.over: dict[int, int] = {}
+        self.in_vain: set[int] = set()
         self._heap: list[tuple[float, int, Started]] = []
 
     def add(self, began: float, number: int, started: Started) -> None:
         """Adds the fault of that number, unlike any other under way."""
         heapq.heappush(self._heap, (began + started.ends.total_seconds(), number, started))
+        if started.in_vain:
+            self.in_vain.add(number)
 
     def until(self, moment: float) -> None:
         """Ends, each in its time, those that are over by then."""
@@ -197,7 +205,10 @@ def _torment(plan: Plan, arena: Arena, result: Result, say: Callable[[str], obje
             ends.all()
         finally:
             over = ends.over  # without one that could not be ended
-            result.faults = [replace(f, until=over.get(n, 0)) for n, f in enumerate(injected)]
+            result.faults = [
+                replace(f, until=over.get(n, 0), in_vain=n in ends.in_vain)
+                for n, f in enumerate(injected)
+            ]
 
 
 def _entry(at: int, name: str, started: Started) -> Injected:
