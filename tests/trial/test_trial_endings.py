@@ -157,11 +157,11 @@ def test_for_who_ends_by_itself_another_comes_unless_one_has_come_already(
     wait_until(lambda: not made.running, "it does not end", PATIENCE)
     recruited: list[str] = []
     arena: Any = SimpleNamespace(
-        crew=made, chance=random.Random(1), recruit=lambda: recruited.append("m2")
+        crew=made, chance=random.Random(1), others={}, replace=recruited.append
     )
     monkeypatch.setattr(Deck, "draw", lambda *_: ("f", Started(what="")))
     _torment(PLAN, arena, Result(plan=PLAN.to_dict()), lambda _: None)
-    assert recruited == ([] if told else ["m2"])
+    assert recruited == ([] if told else ["m1"])
 
 
 def run_copier(script: str) -> subprocess.CompletedProcess[str]:

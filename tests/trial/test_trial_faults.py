@@ -51,6 +51,15 @@ def test_two_minutes_of_random_faults(three: LocalKafka, tmp_path: Path) -> None
     assert judge_again.main(["--journals", str(tmp_path)]) == 0, "what lies there says the same"
 
 
+def test_a_minute_of_random_faults_beside_other_clients(three: LocalKafka, tmp_path: Path) -> None:
+    plan = Plan(faults=15, lasting=timedelta(minutes=1), members=6, others=3)
+    result = run(plan, tmp_path, three)
+    assert result.sound, str(result)
+    assert result.complete
+    assert len(result.others) >= plan.others
+    assert judge_again.main(["--journals", str(tmp_path)]) == 0, "what lies there says the same"
+
+
 def test_exactly_once_under_random_faults(three: LocalKafka, tmp_path: Path) -> None:
     plan = Plan(
         faults=15,

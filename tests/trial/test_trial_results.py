@@ -173,6 +173,9 @@ def no_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
         ("--minutes 1e300", "argument --minutes: less than a million years, not '1e300'"),
         ("--members -1", "argument --members: a number above 0"),
         ("--rate 0", "argument --rate: a number above 0"),
+        ("--others -1", "argument --others: a number, 0 or above, not '-1'"),
+        ("--others 6", "--others 6: fewer than --members, 6"),
+        ("--others 2 --transactions", "--others: with --transactions members of ours alone copy"),
         ("--result {0}/none/r.json", "--result {0}/none/r.json: can't be written there"),
         ("--result {0}", "--result {0}: can't be written there"),
         ("--journals {0}", "--journals {0}: File exists: name a new folder"),
@@ -230,6 +233,16 @@ def test_the_report_tells_what_was_and_what_was_lost() -> None:
     assert "m1: bang" in text
     assert "copied" not in text
     assert "{" not in text, "the slacks are filled in"
+
+
+def test_the_report_says_who_was_of_other_clients() -> None:
+    plan = replace(PLAN, others=2)
+    result = Result(plan=plan.to_dict(), late_of_others=4)
+    text = report([json.loads(result.to_json())])
+    assert "## At least once: 0 faults, 3 members, 2 of them of other clients\n" in text
+    assert "| late records of other clients' members | 4 |" in text
+    assert "of other clients\n" not in told()
+    assert "late records of other" not in told()
 
 
 def test_the_report_says_when_a_fault_is_charged_with_nothing() -> None:

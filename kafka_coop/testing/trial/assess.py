@@ -18,7 +18,7 @@ from kafka_coop.testing.trial.liveness import (
     too_long,
 )
 from kafka_coop.testing.trial.member import LONGEST_TRANSACTION
-from kafka_coop.testing.trial.outcome import KILL, NANO, Injected, Result
+from kafka_coop.testing.trial.outcome import KILL, NANO, OTHERS_HEARTBEAT, Injected, Result
 from kafka_coop.testing.trial.pauses import taken_by_pauses
 from kafka_coop.testing.trial.slow_users import slow_revocations
 from kafka_coop.testing.trial.verdict import Stop, judge, miscommitted, prefixes, tenures
@@ -34,7 +34,9 @@ def assess(result: Result, journals: Mapping[str, Sequence[Event]]) -> None:
     result.repeated, result.handovers = verdict.repeated, verdict.handovers
     result.overlaps = [str(o) for o in verdict.overlaps]
     result.strays = len(verdict.strays)
-    result.late, result.in_hand = len(verdict.late), len(verdict.in_hand)
+    result.late_of_others = sum(name in result.others for name, _ in verdict.late)
+    result.late = len(verdict.late) - result.late_of_others
+    result.in_hand = len(verdict.in_hand)
     result.lost = len(verdict.lost)
     transactions = bool(result.plan["transactions"])
     if transactions:
@@ -57,6 +59,8 @@ def _assess_waits(result: Result, journals: Mapping[str, Sequence[Event]]) -> No
     without, quiet = ownerless(held, result.born()), silences(journals, result.born())
     limits = (result.faults, result.session)
     slack = MACHINE + (LONGEST_TRANSACTION if result.plan["transactions"] else timedelta(0))
+    if result.others:  # they hear of a round by a heartbeat, and of its follow-up by another
+        slack += 2 * OTHERS_HEARTBEAT
     result.longest_ownerless, result.longest_silence = _longest(without), _longest(quiet)
     result.ownerless_too_long = too_long(without, *limits, slack)
     result.silent_too_long = too_long(quiet, *limits, slack + RECONNECT)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from confluent_kafka import ElectionType, KafkaException
 from confluent_kafka.admin import PartitionMetadata  # type: ignore[attr-defined]  # its stubs hide it
@@ -22,7 +22,16 @@ from kafka_coop.testing.proxy import Weather
 from kafka_coop.testing.trial.controllers import active_controller, prefer
 from kafka_coop.testing.trial.crew import Crew
 from kafka_coop.testing.trial.load import Load
-from kafka_coop.testing.trial.outcome import COORDINATOR, DELETED, KILL, MOVED, SLOW, SLOWEST
+from kafka_coop.testing.trial.member import Client
+from kafka_coop.testing.trial.outcome import (
+    COORDINATOR,
+    DELETED,
+    KILL,
+    MOVED,
+    OTHERS_HEARTBEAT,
+    SLOW,
+    SLOWEST,
+)
 
 _RESTART: Final = timedelta(seconds=2)
 _AFTER_A_CRASH: Final = timedelta(seconds=5)
@@ -36,6 +45,16 @@ _ASKED: Final = 5.0
 _ASKED_AGAIN: Final = timedelta(seconds=1)
 _ASKINGS: Final = 60
 """Of brokers that are all up, before a topic that does not come back ends the run."""
+
+_OTHERS: Final[Mapping[Client, Mapping[str, Any]]] = {
+    "java": {
+        "heartbeat_interval_ms": OTHERS_HEARTBEAT // timedelta(milliseconds=1),
+        "metadata_max_age_ms": 1000,
+    },
+    "confluent": {"heartbeat_interval_ms": OTHERS_HEARTBEAT // timedelta(milliseconds=1)},
+}
+"""Settings of other clients' members: with the default of 3 s their sessions of 6 s would end at
+the first heartbeat that a network delays."""
 
 ASIDE: Final = 3
 """Partitions of the topic beside the one that is judged; so many of a group may have no other."""
@@ -59,6 +78,7 @@ class Arena:
         session: Every member's ``session.timeout.ms``.
         partitions: Of the topic, now.
         most_partitions: To which it may grow.
+        others: Members of other clients, each with its client; those that are gone, too.
         output: For members with transactions; empty: without.
         aside: The topic that they subscribe to beside; empty: none.
         aside_is_gone: Whether it is deleted, and to come back.
@@ -75,6 +95,7 @@ class Arena:
     session: timedelta
     partitions: int
     most_partitions: int
+    others: dict[str, Client] = field(default_factory=dict)
     output: str = ""
     aside: str = ""
     aside_is_gone: bool = False
@@ -84,19 +105,32 @@ class Arena:
     disturbed: set[int] = field(default_factory=set)
     numbers: itertools.count[int] = field(default_factory=itertools.count)
 
-    def recruit(self) -> str:
+    def recruit(self, client: Client = "ours") -> str:
         """Starts one more member."""
         name = f"m{next(self.numbers)}"
         strategies = ["cooperative-sticky"]
-        self.crew.start(name, "ours", strategies, output=self.output, aside=self.aside)
+        if client == "ours":
+            self.crew.start(name, client, strategies, output=self.output, aside=self.aside)
+        else:
+            self.others[name] = client
+            self.crew.start(name, client, strategies, **_OTHERS[client])
         return name
 
-    def victims(self) -> list[str]:
-        """Members that may come to harm, at least `FEWEST` others being well."""
+    def replace(self, name: str) -> str:
+        """Starts one more, of the client that this member has, or had."""
+        return self.recruit(self.others.get(name, "ours"))
+
+    def victims(self, *, of_ours: bool = False) -> list[str]:
+        """Members that may come to harm, at least `FEWEST` others being well.
+
+        Args:
+            of_ours: Without other clients' members, which can't bear it, or do it.
+        """
         running = set(self.crew.running) - self.stopped - self.crew.leaving
         # One whose interpreter is still starting has no consumer that could suffer.
         well = sorted(name for name in running if self.crew.has_started(name))
-        return well if len(well) > FEWEST else []
+        spared = self.others if of_ours else ()
+        return [name for name in well if name not in spared] if len(well) > FEWEST else []
 
     def may_lose_a_broker(self) -> bool:
         """Whether a majority is left, and the group has had a session to be well again.
@@ -171,7 +205,7 @@ def kill(arena: Arena) -> Started | None:
         return None
     name = arena.chance.choice(victims)
     arena.crew.kill(name)
-    return Started(what=f"{name} killed, {arena.recruit()} started", member=name)
+    return Started(what=f"{name} killed, {arena.replace(name)} started", member=name)
 
 
 def leave(arena: Arena) -> Started | None:
@@ -190,16 +224,16 @@ def _leave(arena: Arena, how: str, *, drain: bool) -> Started | None:
     Nobody waits for its end: it may need a broker that another fault has taken away, which comes
     back only while the faults go on.
     """
-    if not (victims := arena.victims()):
+    if not (victims := arena.victims(of_ours=drain)):
         return None
     name = arena.chance.choice(victims)
-    new = arena.recruit()
+    new = arena.replace(name)
     arena.crew.ask_to_leave(name, drain=drain)
     return Started(what=f"{name} {how}, {new} started", member=name)
 
 
 def slow(arena: Arena) -> Started | None:
-    """Everyone's user takes long to give up, once; one member leaves, and a new one comes.
+    """The user of each of ours takes long to give up, once; one member leaves, and a new one comes.
 
     Who stays gives partitions up for the one that comes, and nobody knows beforehand who does. Each
     takes its own time: the first that is done begins the next round, which the others' users
@@ -209,7 +243,8 @@ def slow(arena: Arena) -> Started | None:
         return None
     crew = arena.crew
     # Who is under another fault as well may be slow: that takes nobody from the group.
-    others = [name for name in crew.running if crew.has_started(name) and name not in crew.leaving]
+    spared = crew.leaving | arena.others.keys()
+    others = [name for name in crew.running if crew.has_started(name) and name not in spared]
     most = SLOWEST.total_seconds()
     for name in others:
         crew.slow_down(name, timedelta(seconds=arena.chance.uniform(_LEAST_SLOW, most)))
@@ -222,8 +257,8 @@ def slow(arena: Arena) -> Started | None:
     return replace(left, what=what, ends=arena.session, end=end)
 
 
-def _stop(arena: Arena, least: float, most: float) -> Started | None:
-    if not (victims := arena.victims()):
+def _stop(arena: Arena, least: float, most: float, *, of_ours: bool = False) -> Started | None:
+    if not (victims := arena.victims(of_ours=of_ours)):
         return None
     name = arena.chance.choice(victims)
     lasting = arena.session * arena.chance.uniform(least, most)
@@ -239,8 +274,11 @@ def _stop(arena: Arena, least: float, most: float) -> Started | None:
 
 
 def pause(arena: Arena) -> Started | None:
-    """SIGSTOP, SIGCONT within the session."""
-    return _stop(arena, 0.1, 0.6)
+    """SIGSTOP, SIGCONT within the session.
+
+    Others beat every second, and may have been about to.
+    """
+    return _stop(arena, 0.1, 0.6, of_ours=True)
 
 
 def zombie(arena: Arena) -> Started | None:

@@ -24,6 +24,8 @@ EXCUSE_NOTHING: Final = (DELETED,)
 """However long it lasts: what is judged is another topic."""
 SLOWEST: Final = timedelta(seconds=5)
 """So long a slow user's on_revoke may take."""
+OTHERS_HEARTBEAT: Final = timedelta(seconds=1)
+"""Other clients' heartbeat.interval.ms: so late they may hear of a round."""
 RESULT: Final = "result.json"
 """Its name beside the journals."""
 _WIDENED: Final = re.compile(r"the topic has (\d+) partitions")
@@ -35,6 +37,7 @@ class Plan:
 
     Attributes:
         faults: How many, in that time; fewer where they take longer than half as much again.
+        others: How many of the members are of other clients: Java's and librdkafka's, by turns.
         only: Names of `FAULTS`; empty: all.
         rate: Records a second.
     """
@@ -42,6 +45,7 @@ class Plan:
     faults: int
     lasting: timedelta
     members: int
+    others: int = 0
     seed: int = 1
     partitions: int = 24
     rate: int = 200
@@ -102,7 +106,9 @@ class Result:
         failed: Members that ended by themselves, and must not: their last words.
         endings: Members that ended by themselves as they may, see `ending`, by the reason in words;
             None: nobody looked.
+        others: Members of other clients.
         late: Records of a zombie but for those in hand, see `Verdict`.
+        late_of_others: Those of other clients' zombies, which have no lease; not judged.
         ownerless_too_long, silent_too_long: Waits longer than `liveness` allows.
         longest_ownerless, longest_silence: In seconds.
         slow: How often a slow user's on_revoke was called, and returned.
@@ -123,6 +129,7 @@ class Result:
     not_once: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     endings: dict[str, list[str]] | None = None
+    others: list[str] = field(default_factory=list)
     processes: int = 0
     produced: int = 0
     processed: int = 0
@@ -134,6 +141,7 @@ class Result:
     overlaps: list[str] = field(default_factory=list)
     strays: int = 0
     late: int = 0
+    late_of_others: int = 0
     in_hand: int = 0
     ownerless_too_long: list[str] = field(default_factory=list)
     silent_too_long: list[str] = field(default_factory=list)

@@ -18,7 +18,7 @@ from kafka_coop.testing.trial.ending import REASONS
 from kafka_coop.testing.trial.faults import FAULTS
 from kafka_coop.testing.trial.liveness import MACHINE, RECONNECT
 from kafka_coop.testing.trial.member import LONGEST_TRANSACTION
-from kafka_coop.testing.trial.outcome import NANO, SLOWEST
+from kafka_coop.testing.trial.outcome import NANO, OTHERS_HEARTBEAT, SLOWEST
 
 _INTRODUCTION: Final = """\
 # Reliability
@@ -77,6 +77,12 @@ later one before it returns.
 *Broker out of disk*: the kernel refuses it every further write (RLIMIT_FSIZE), so that it meets an
 IOException, as on a full disk, and ends by itself.
 
+*Members of other clients*: Java's and librdkafka's, with cooperative-sticky, may lead the group as
+ours do. Each that goes is followed by one of its kind. They have no lease: what one of them
+processes late is counted, not judged. They can't drain, are not paused within their session, as
+they beat every {heartbeat:g} s only, and their users are quick. They hear of a round by a
+heartbeat, and of its follow-up by another: both bounds are {twice:g} s longer.
+
 *Topic deleted*: the group has a second topic, of which nothing else is told here. It is deleted
 while a member leaves and a new one comes, and made again some seconds later. That is no excuse: no
 wait may be longer for as long as it lasts.
@@ -95,6 +101,7 @@ _COUNTS: Final = {
     "overlaps": "**two owners**",
     "strays": "**without owning it**",
     "late": "**late records**",
+    "late_of_others": "late records of other clients' members",
     "slow": "slow on_revokes",
     "outlived": "slow on_revokes that outlived their round",
     "in_hand": "records that were in hand at a stop",
@@ -121,6 +128,8 @@ def report(results: Sequence[Mapping[str, Any]]) -> str:
         reconnect=RECONNECT.total_seconds(),
         busy=LONGEST_TRANSACTION.total_seconds(),
         slowest=SLOWEST.total_seconds(),
+        heartbeat=OTHERS_HEARTBEAT.total_seconds(),
+        twice=2 * OTHERS_HEARTBEAT.total_seconds(),
     )
     parts = [introduction, *(section for r in results for section in _sections(r))]
     return "\n".join(parts) + "\n"
@@ -129,8 +138,9 @@ def report(results: Sequence[Mapping[str, Any]]) -> str:
 def _sections(result: Mapping[str, Any]) -> Iterator[str]:
     plan = result["plan"]
     kind = "Exactly once, end to end" if plan["transactions"] else "At least once"
+    others = f", {plan['others']} of them of other clients" if plan.get("others") else ""
     yield (
-        f"## {kind}: {len(result['faults'])} faults, {plan['members']} members\n\n"
+        f"## {kind}: {len(result['faults'])} faults, {plan['members']} members{others}\n\n"
         f"Planned: {plan['faults']} in {plan['lasting']}, the machine permitting{_took(result)}."
         f" {plan['partitions']} partitions at first, {plan['rate']} records/s,"
         f" session.timeout.ms {plan['session']}, seed {plan['seed']};"
@@ -181,6 +191,8 @@ def _endings(endings: Mapping[str, Sequence[str]] | None) -> str:
 def _counted(result: Mapping[str, Any]) -> Iterator[str]:
     transactions = result["plan"]["transactions"]
     left_out = _MEANINGLESS_THERE if transactions else _IN_TRANSACTIONS
+    if not result["plan"].get("others"):
+        left_out = (*left_out, "late_of_others")
     for key, text in _COUNTS.items():
         if key not in left_out:
             yield f"| {text} | {_cell(result, key)} |"

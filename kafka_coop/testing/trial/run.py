@@ -3,9 +3,11 @@
     run="python -m kafka_coop.testing.trial.run"
     $run --faults 1000 --minutes 60 --members 20 --result long.json
     $run --faults 30 --minutes 2 --members 6 --result short.json
+    $run --faults 30 --minutes 2 --members 6 --others 2 --result mixed.json
     $run --faults 30 --minutes 2 --members 6 --transactions --result exactly-once.json
 
-Three brokers from their jars, each behind a proxy; members of ours, each a process, under load.
+Three brokers from their jars, each behind a proxy; members of ours, and with --others of Java's and
+librdkafka's, each a process, under load.
 Ends with status 1 where a partition had two owners, or none for too long, a record was lost, the
 group's offsets are wrong, (with --transactions) the output differs from the input, or fewer faults
 came than were planned; with 2 where no Java or no jars are to be had. `judge_again.py` judges the
@@ -17,6 +19,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import heapq
+import itertools
 import os
 import random
 import sys
@@ -41,6 +44,7 @@ from kafka_coop.testing.trial.crew import Crew
 from kafka_coop.testing.trial.ending import REASONS
 from kafka_coop.testing.trial.faults import ASIDE, FAULTS, Arena, Deck, Started
 from kafka_coop.testing.trial.load import Load
+from kafka_coop.testing.trial.member import Client
 from kafka_coop.testing.trial.origin import origin_now
 from kafka_coop.testing.trial.outcome import DELETED, NANO, RESULT, Injected, Plan, Result
 from kafka_coop.testing.unavailable import KafkaUnavailableError
@@ -51,6 +55,7 @@ _PATIENCE: Final = timedelta(minutes=5)
 _SETTLING: Final = timedelta(minutes=4)
 _GRACE: Final = timedelta(minutes=5)
 """More time, at least, for the faults of a plan than it says: brokers may start slowly."""
+OTHERS: Final[tuple[Client, ...]] = ("java", "confluent")
 SAFE: Final = {"min.insync.replicas": "2", "transaction.state.log.min.isr": "2"}
 """What a broker acknowledged must be on two: one of three may die at any time."""
 
@@ -114,8 +119,10 @@ def _carry_out(
             output=output,
             aside=aside,
         )
-        for _ in range(plan.members):
+        for _ in range(plan.members - plan.others):
             arena.recruit()
+        for client in itertools.islice(itertools.cycle(OTHERS), plan.others):
+            arena.recruit(client)
         _until_whole(arena)
         _torment(plan, arena, result, say)
         say("settling")
@@ -189,7 +196,7 @@ def _torment(plan: Plan, arena: Arena, result: Result, say: Callable[[str], obje
             ends.until(max(began + len(injected) * pace, earliest))
             for name in _mourn(arena, result):
                 if not arena.crew.was_told_to_leave(name):  # then another has come already
-                    arena.recruit()
+                    arena.replace(name)
             at = time.monotonic_ns()
             if (drawn := deck.draw(arena)) is None:
                 began += pace  # nothing can be had now: everything else is later
@@ -204,6 +211,7 @@ def _torment(plan: Plan, arena: Arena, result: Result, say: Callable[[str], obje
         try:
             ends.all()
         finally:
+            result.others = sorted(arena.others)
             over = ends.over  # without one that could not be ended
             result.faults = [
                 replace(f, until=over.get(n, 0), in_vain=n in ends.in_vain)
@@ -321,12 +329,22 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--faults", type=_count, default=30, help="how many (default: 30)")
     parser.add_argument("--minutes", type=_minutes, default=2.0, help="in how long (default: 2)")
     parser.add_argument("--members", type=_count, default=6, help="of the group (default: 6)")
+    parser.add_argument(
+        "--others",
+        type=_not_below_zero,
+        default=0,
+        help="how many of them are Java's and librdkafka's (default: 0)",
+    )
     parser.add_argument("--seed", type=int, default=1, help="of chance (default: 1)")
     parser.add_argument("--rate", type=_count, default=200, help="records a second (default: 200)")
     parser.add_argument("--transactions", action="store_true", help="copy exactly once")
     parser.add_argument("--journals", type=Path, help="keep journals and result in this new folder")
     parser.add_argument("--result", type=Path, help="write what became of it, as JSON")
     given = parser.parse_args(arguments)
+    if given.others >= given.members:
+        parser.error(f"--others {given.others}: fewer than --members, {given.members}")
+    if given.others and given.transactions:
+        parser.error("--others: with --transactions members of ours alone copy")
     if given.result and not _can_be_written(given.result, given.journals):
         parser.error(f"--result {given.result}: can't be written there: name another")
     if given.journals:
@@ -346,6 +364,13 @@ def _can_be_written(result: Path, journals: Path | None) -> bool:
 
 def _count(text: str) -> int:
     return int(_above_zero(int, text))
+
+
+def _not_below_zero(text: str) -> int:
+    with contextlib.suppress(ValueError):
+        if (number := int(text)) >= 0:
+            return number
+    raise argparse.ArgumentTypeError(f"a number, 0 or above, not {text!r}")
 
 
 def _minutes(text: str) -> float:
@@ -371,6 +396,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         faults=given.faults,
         lasting=timedelta(minutes=given.minutes),
         members=given.members,
+        others=given.others,
         seed=given.seed,
         rate=given.rate,
         transactions=given.transactions,
