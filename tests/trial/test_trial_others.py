@@ -15,7 +15,7 @@ from kafka_coop.testing.trial.assess import assess
 from kafka_coop.testing.trial.faults import FAULTS, Arena
 from kafka_coop.testing.trial.journal import Event
 from kafka_coop.testing.trial.liveness import MACHINE
-from kafka_coop.testing.trial.outcome import NANO, OTHERS_HEARTBEAT, SLOW, Plan, Result
+from kafka_coop.testing.trial.outcome import NANO, OTHERS_HEARTBEAT, SLOW, Injected, Plan, Result
 
 PLAN = Plan(faults=1, lasting=timedelta(minutes=1), members=4, others=2)
 
@@ -137,6 +137,26 @@ def test_late_records_are_judged_of_ours_alone(others: list[str]) -> None:
     result = judged(others, late)
     assert (result.late, result.late_of_others) == ((0, 1) if others == ["a"] else (1, 0))
     assert result.sound is (others == ["a"])
+
+
+@pytest.mark.parametrize("others", [["a"], []])
+def test_records_in_hand_are_told_of_ours_alone(others: list[str]) -> None:
+    stopped = Injected(
+        at=3 * NANO,
+        name="member paused beyond its session",
+        what="",
+        member="a",
+        lasting=3.0,
+        until=6 * NANO,
+    )
+    journals = {
+        "a": told("A 1 0", "R 2 0 0", "R 6 0 1", "L 7 0", second=NANO),
+        "b": told("A 4 0", "R 5 0 1", "R 7 0 2", "X 8", second=NANO),
+    }
+    result = Result(plan=PLAN.to_dict(), ends={0: 3}, others=others, faults=[stopped])
+    assess(result, journals)
+    assert (result.in_hand, result.late_of_others) == ((0, 1) if others else (1, 0))
+    assert result.late == 0
 
 
 @pytest.mark.parametrize("others", [["b"], []])

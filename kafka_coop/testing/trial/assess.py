@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
@@ -34,9 +34,9 @@ def assess(result: Result, journals: Mapping[str, Sequence[Event]]) -> None:
     result.repeated, result.handovers = verdict.repeated, verdict.handovers
     result.overlaps = [str(o) for o in verdict.overlaps]
     result.strays = len(verdict.strays)
-    result.late_of_others = sum(name in result.others for name, _ in verdict.late)
-    result.late = len(verdict.late) - result.late_of_others
-    result.in_hand = len(verdict.in_hand)
+    result.late, late_of_others = _counted(verdict.late, result.others)
+    result.in_hand, in_others_hands = _counted(verdict.in_hand, result.others)
+    result.late_of_others = late_of_others + in_others_hands
     result.lost = len(verdict.lost)
     transactions = bool(result.plan["transactions"])
     if transactions:
@@ -49,6 +49,12 @@ def assess(result: Result, journals: Mapping[str, Sequence[Event]]) -> None:
     result.taken_by_pauses = taken_by_pauses(result.faults, journals, result.session)
     result.slow, result.outlived = slow_revocations(journals)
     _assess_waits(result, journals)
+
+
+def _counted(records: Sequence[tuple[str, Event]], others: Container[str]) -> tuple[int, int]:
+    """How many are of ours, and of others."""
+    of_others = sum(name in others for name, _ in records)
+    return len(records) - of_others, of_others
 
 
 def _assess_waits(result: Result, journals: Mapping[str, Sequence[Event]]) -> None:

@@ -108,7 +108,8 @@ class Result:
             None: nobody looked.
         others: Members of other clients.
         late: Records of a zombie but for those in hand, see `Verdict`.
-        late_of_others: Those of other clients' zombies, which have no lease; not judged.
+        late_of_others: Records of other clients' zombies, in hand or not; not judged: they have no
+            lease, and Java's poll returns 500 at once.
         ownerless_too_long, silent_too_long: Waits longer than `liveness` allows.
         longest_ownerless, longest_silence: In seconds.
         slow: How often a slow user's on_revoke was called, and returned.
