@@ -31,11 +31,17 @@ from kafka_coop.testing.java import client_program
 PARTITIONS = 48
 RATE = 2_000
 MEMBERS = 4
+_OURS, _JAVA, _LIBRDKAFKA = "kafka_coop", "java", "cooperative-sticky"
 CREWS = {
-    "mixed": ("kafka_coop", "java", "cooperative-sticky", "kafka_coop"),
-    "theirs": ("java", "java", "cooperative-sticky", "cooperative-sticky"),
+    "mixed": (_OURS, _JAVA, _LIBRDKAFKA, _OURS, _OURS),
+    "mixed-java-leads": (_JAVA, _LIBRDKAFKA, _OURS, _OURS, _OURS),
+    "mixed-librdkafka-leads": (_LIBRDKAFKA, _JAVA, _OURS, _OURS, _OURS),
+    "mixed-java-joins": (_OURS, _JAVA, _LIBRDKAFKA, _OURS, _JAVA),
+    "mixed-librdkafka-joins": (_OURS, _JAVA, _LIBRDKAFKA, _OURS, _LIBRDKAFKA),
+    "theirs": (_JAVA, _JAVA, _LIBRDKAFKA, _LIBRDKAFKA, _JAVA),
 }
-"""Whose client each member is, of groups that are not all of one. A fifth is the first's again."""
+"""Whose client each member is, of groups that are not all of one: of the four that are there from
+the start, whose first leads, and of a fifth."""
 VARIANTS = {"drain": "drain", "watchdog": "coop.watchdog=true"}
 """What our members are started with, by what is added to a client's name."""
 OF_ALL = {"quick": "heartbeat.interval.ms=300"}
@@ -131,10 +137,17 @@ class Group:
         self._logs: dict[int, MemberLog] = {}
         self.processes: list[subprocess.Popen[bytes]] = []
 
-    def start(self, *options: str, wait: bool = False, stay: bool = False) -> int:
-        """Starts a member; `benchmarks.rebalance_member` says what it does with these."""
+    def start(
+        self, *options: str, wait: bool = False, stay: bool = False, like: int | None = None
+    ) -> int:
+        """Starts a member.
+
+        Args:
+            options, wait, stay: `benchmarks.rebalance_member` says what it does with these.
+            like: The number of the member whose client it has; its own, where nothing is said.
+        """
         number = len(self.processes)
-        client = self._crew[number % len(self._crew)]
+        client = self._crew[(number if like is None else like) % len(self._crew)]
         arguments = [*_member(client), self._bootstrap, self._group]
         arguments += [self._topic, str(self._log(number)), *options, *self._of_all]
         if client == "kafka_coop":

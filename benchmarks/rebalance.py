@@ -19,6 +19,10 @@ first group of each client is not measured: it warms up the broker.
     java                five of kafka-clients', with its CooperativeStickyAssignor
     mixed               ours, Java's, librdkafka's, ours, all of them cooperative-sticky; the fifth,
                         which joins and closes, is ours
+    mixed-java-leads, mixed-librdkafka-leads
+                        the same members, but that Java's, or librdkafka's, is the first
+    mixed-java-joins, mixed-librdkafka-joins
+                        the same as mixed, but that the fifth is Java's, or librdkafka's
     theirs              the same without ours: Java's twice, librdkafka's twice, and Java's
     range               five of librdkafka's, eager: all partitions are given up in each round
     consumer            five of librdkafka's, by KIP-848's protocol; its sessions are the broker's
@@ -28,10 +32,10 @@ first group of each client is not measured: it warms up the broker.
     …+quick             the same, but that each one's heartbeat.interval.ms is 300
 
 Each has its own defaults, but for session.timeout.ms: 6000 for all. The first member starts alone,
-so that it leads the group, until it is killed: in a mixed group that is one of ours. Others
-are told to start by a line on their standard input, when all that they need is loaded: Python's
-modules, and Java's classes, for which each JVM has joined a group of its own before. The process of
-the one that leaves ends later, when nothing is measured.
+so that it leads the group, until it is killed: in a mixed group that is one of ours, where the name
+does not say another. Others are told to start by a line on their standard input, when all that they
+need is loaded: Python's modules, and Java's classes, for which each JVM has joined a group of its
+own before. The process of the one that leaves ends later, when nothing is measured.
 
 The columns are those of `benchmarks.rebalance_cost`; the goals, and what has become of them,
 follow (`benchmarks.rebalance_goals`). The exit status is 1 where one was missed.

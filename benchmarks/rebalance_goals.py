@@ -58,14 +58,15 @@ def verdicts(costs: Costs) -> Iterator[Verdict]:
     """Of every row that has a goal."""
     for (client, phase, event), runs in costs.items():
         name = client.split("+")[0]
-        if name not in (*OURS, MIXED):
+        mixed = name.split("-")[0] == MIXED  # whoever leads, or joins
+        if not mixed and name not in OURS:
             continue
         row = client, phase, event
         missing = sum(run.missing for run in runs)
         yield Verdict(row=row, what="records missing", figure=missing, most=0)
         unsettled = sum(_is_unsettled(run, event) for run in runs)
         yield Verdict(row=row, what="runs not at rest in time", figure=unsettled, most=0)
-        limits = _of_peers(costs, phase, event) if name == MIXED else _of_ours(client, event)
+        limits = _of_peers(costs, phase, event) if mixed else _of_ours(client, event)
         for what, most in limits.items():
             if (figure := _figure(what, runs)) is not None:
                 yield Verdict(row=row, what=what, figure=figure, most=most)

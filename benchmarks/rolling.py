@@ -53,7 +53,7 @@ def measure(
     try:
         group.start_all(*(options(place) for place in range(MEMBERS)))
         for place in range(MEMBERS):
-            group.start(*options(place), wait=True)
+            group.start(*options(place), wait=True, like=place)
         group.settle()
         for place in range(MEMBERS):
             wait_for_moment(group, apart, HEARTBEAT * (1 + (place + 0.5) / MEMBERS))

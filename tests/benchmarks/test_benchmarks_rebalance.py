@@ -15,7 +15,7 @@ import pytest
 
 import benchmarks.group
 import benchmarks.load
-from benchmarks.group import HEARTBEAT, PARTITIONS, RATE, Group
+from benchmarks.group import CREWS, HEARTBEAT, MEMBERS, PARTITIONS, RATE, Group
 from benchmarks.load import load
 from benchmarks.rebalance import add_phases
 from benchmarks.settled import MemberLog, settled
@@ -62,6 +62,46 @@ def test_what_is_no_settled_group(tmp_path: Path, first: list[str], second: list
         given = [f"r {p} 7" for line in lines for p in line[2:].split(",")]
         logs[number] = member(tmp_path / str(number), *lines, *given)
     assert not settled(logs, 3)
+
+
+@pytest.mark.parametrize(
+    ("crew", "leader", "newcomer"),
+    [
+        ("mixed", "kafka_coop", "kafka_coop"),
+        ("mixed-java-leads+drain", "java", "kafka_coop"),
+        ("mixed-librdkafka-leads", "cooperative-sticky", "kafka_coop"),
+        ("mixed-java-joins", "kafka_coop", "java"),
+        ("mixed-librdkafka-joins", "kafka_coop", "cooperative-sticky"),
+        ("theirs", "java", "java"),
+        ("java", "java", "java"),
+    ],
+)
+def test_a_crew_says_who_leads_and_who_joins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crew: str, leader: str, newcomer: str
+) -> None:
+    clients: list[str] = []
+
+    def command(client: str) -> list[str]:
+        clients.append(client)
+        return [sys.executable, "-c", ""]
+
+    monkeypatch.setattr(benchmarks.group, "_member", command)
+    group = Group(crew, "nowhere:1", "t", tmp_path)
+    for _ in range(MEMBERS + 1):
+        group.start()
+    group.start(like=0)
+    group.start(like=1)
+    group.stop()
+    assert clients[0] == leader
+    assert clients[MEMBERS] == newcomer
+    assert clients[MEMBERS + 1 :] == clients[:2], "successors are the same client's"
+
+
+def test_a_mixed_group_is_the_same_four_whoever_leads_or_joins() -> None:
+    crews = {name: crew for name, crew in CREWS.items() if name.split("-")[0] == "mixed"}
+    assert {tuple(sorted(crew[:MEMBERS])) for crew in crews.values()} == {
+        ("cooperative-sticky", "java", "kafka_coop", "kafka_coop")
+    }
 
 
 def test_a_group_that_does_not_settle_says_who_owns_what(

@@ -67,6 +67,13 @@ def test_a_mixed_group_is_no_worse_than_the_worse_of_its_peers() -> None:
     assert verdict(good) == 0, "there is nothing to compare it with"
 
 
+@pytest.mark.parametrize("name", ["mixed-java-leads", "mixed-librdkafka-joins+drain"])
+def test_the_goal_is_the_same_whoever_leads_or_joins_a_mixed_group(name: str) -> None:
+    theirs = row("theirs", "join", gaps=[3000.0])
+    assert verdict({**theirs, **row(name, "join", gaps=[3020.0])}) == 0
+    assert verdict({**theirs, **row(name, "join", gaps=[3030.0])}) == 1
+
+
 def test_where_its_peers_were_in_one_group_it_is_that_which_counts() -> None:
     """Members of two clients beat at two times, and a round waits for both."""
     costs = {
