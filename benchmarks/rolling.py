@@ -14,10 +14,12 @@ four places between two heartbeats.
     static              ours, group.instance.id, close()
     cooperative-sticky  librdkafka's, close()
     java                kafka-clients', close()
-    mixed               ours, Java's, librdkafka's, ours, in this order; close()
+    mixed               ours, Java's, librdkafka's, ours, in this order; close(). Theirs is
+                        the first in mixed-java-leads, and in mixed-librdkafka-leads
 
 The columns are those of `benchmarks.rebalance_cost`, over all restarts; the event is the SIGTERM.
-The goals follow (`benchmarks.rebalance_goals`); the exit status is 1 where one was missed.
+The goals follow (`benchmarks.rebalance_goals`); the exit status is 1 where one was missed. A static
+member's gap has none: it is the time that a process takes to end and the next one to join.
 """
 
 from __future__ import annotations

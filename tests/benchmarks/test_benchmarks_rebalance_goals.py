@@ -27,7 +27,10 @@ def row(client: str, event: str, **cost: Any) -> dict[tuple[str, str, str], list
         ("kafka_coop", "kill", 6101, False),
         ("kafka_coop+drain+watchdog", "kill", 300, True),
         ("kafka_coop+watchdog", "kill", 301, False),
-        ("close", "restart", 500, True),
+        ("close", "restart", 50, True),
+        ("close", "restart", 51, False),
+        ("drain", "restart", 51, False),
+        ("java", "restart", 3000, True),
         ("java", "join", 3000, True),
     ],
 )
@@ -39,6 +42,15 @@ def test_what_stays_may_be_silent_for_so_long_however_rarely() -> None:
     assert verdict(row("drain", "restart", silences=[20.0] * 100 + [61.0])) == 1
     assert verdict(row("drain", "restart", silences=[20.0] * 100 + [60.0])) == 0
     assert verdict(row("kafka_coop", "nothing", silences=[200.0])) == 0, "the machine's own"
+
+
+def test_a_static_member_may_take_its_time_and_nobody_else_hears_of_it() -> None:
+    def restart(rounds: int) -> dict[tuple[str, str, str], list[Cost]]:
+        return row("static", "restart", gaps=[900.0], convergence=Convergence(0.9, rounds))
+
+    assert verdict(restart(rounds=0)) == 0
+    assert verdict(restart(rounds=1)) == 1
+    assert verdict(row("static", "restart", gaps=[900.0], convergence=None)) == 1
 
 
 def test_an_event_that_did_not_happen_is_not_well() -> None:
