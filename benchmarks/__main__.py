@@ -1,5 +1,6 @@
-"""Runs all benchmarks, one after the other: ``make bench``. More than three hours.
+"""Runs the benchmarks, one after the other: ``make bench``. More than three hours.
 
+All but `benchmarks.versions`, which is to be told two versions.
 The exit status is 1 where one failed, or says that a goal was missed.
 """
 

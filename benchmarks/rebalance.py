@@ -27,7 +27,8 @@ first group of each client is not measured: it warms up the broker.
     range               five of librdkafka's, eager: all partitions are given up in each round
     consumer            five of librdkafka's, by KIP-848's protocol; its sessions are the broker's
     …+drain             the same, but that ours leave by drain(): they poll on until they are
-                        drained, and then close
+                        drained, and then close. Where another's leads, nobody knows the mark, and
+                        they close when the time for it is over
     …+watchdog          the same, but that ours have coop.watchdog
     …+quick             the same, but that each one's heartbeat.interval.ms is 300
 
