@@ -48,7 +48,7 @@ def other_marks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def other_codec(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package as it was before the last commit that touched `FORMATS`: it knows drain().
+    """The package as it was before the last commit that touched `FORMATS`.
 
     What the two write is the same, for all that is known: the code that does so is not.
     """
@@ -79,7 +79,8 @@ def _git(*arguments: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("leader", "version"), [("old", "other_marks"), ("old", "other_codec"), ("new", "other_codec")]
+    ("leader", "version"),
+    [(leader, version) for leader in ("old", "new") for version in ("other_marks", "other_codec")],
 )
 def test_they_share_a_group_and_relieve_each_other(
     kafka: KafkaCluster, request: pytest.FixtureRequest, leader: str, version: str
@@ -124,28 +125,6 @@ def test_they_share_a_group_and_relieve_each_other(
         assert not new.raised
         assert not new.calls("lost") + old.heard("lost")
         old.process.kill()  # a service ends with a signal, not with its parent
-
-
-def test_a_member_of_other_marks_is_led_by_one_of_todays(
-    kafka: KafkaCluster, other_marks: Path
-) -> None:
-    """It is told what it can't read, and takes no harm. It did not know drain() yet."""
-    topic, group = unique("t"), unique("g")
-    kafka.create_topic(topic, partitions=PARTITIONS)
-    new = Member(kafka, group, topic, session_timeout_ms=SESSION)
-    with members(new):
-        shared(topic, PARTITIONS, new)
-        old = Child(kafka, group, topic, tree=other_marks, session_timeout_ms=SESSION)
-        try:
-            until(lambda: len(old.owned) == len(new.owned) == PARTITIONS // 2, new)
-            publish(kafka, topic, 20, *range(PARTITIONS))
-            until(lambda: all_read(old, new, 20), new)
-            assert len(old.heard("record")) + len(new.records) == 20 * PARTITIONS
-            assert not new.raised
-            assert not new.calls("lost") + old.heard("lost")
-        finally:
-            old.process.kill()
-            old.end()
 
 
 def all_read(old: Child, new: Member, each: int) -> bool:
