@@ -1,6 +1,6 @@
 """Our marks are on the wire, and other clients go on as if they were not.
 
-`test_mixed_groups` shows that such groups work. Here the coordinator's own copy of the bytes is
+`test_mixed_clients` shows that such groups work. Here the coordinator's own copy of the bytes is
 read (DescribeGroups), so that it is certain that the marks were there to be ignored.
 """
 
