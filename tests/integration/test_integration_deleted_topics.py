@@ -10,6 +10,7 @@ from kafka_coop.testing.cluster import KafkaCluster
 pytestmark = pytest.mark.kafka
 
 
+@pytest.mark.verdict
 def test_a_topic_deleted_while_a_member_gives_it_up(kafka: KafkaCluster) -> None:
     """Its owner is inside on_revoke, and commits afterwards what is no more."""
     kept, deleted, group = unique("kept"), unique("deleted"), unique("g")

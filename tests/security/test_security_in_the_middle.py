@@ -267,6 +267,7 @@ def test_changed_bytes_do_no_more_harm_than_a_cut(
         assert PASSWORD not in caplog.text
 
 
+@pytest.mark.verdict
 @pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
 def test_a_group_that_stands_outlives_changed_bytes(
     request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture, protocol: str

@@ -64,6 +64,7 @@ def test_a_process_sees_its_own_time_of_day_and_everyones_other_clocks(
 
 
 @pytest.mark.kafka
+@pytest.mark.verdict
 @pytest.mark.alone
 @pytest.mark.timeout(400)
 def test_members_whose_wall_clocks_are_set_go_on_undisturbed(
