@@ -22,6 +22,7 @@ from integration_support import (
 )
 
 from kafka_coop.assignors import CooperativeSticky
+from kafka_coop.backend import clock
 from kafka_coop.fetching.fetcher import Fetcher
 from kafka_coop.kafka_errors import AssignorException, FencedException
 from kafka_coop.testing import EmbeddedKafka
@@ -298,15 +299,19 @@ def test_a_broker_away_for_longer_than_the_session_delivers_nothing_in_between(
     topic = unique("t")
     member = joined(embedded, topic)
     with members(member):
+        publish(embedded, topic, 50, 0, 1)
+        buffer = cast(Fetcher, member.consumer._fetcher)._buffer
+        until(lambda: buffer.index < len(buffer.records), member, what="a record that lies ready")
         embedded.broker_down(1)
-        mailbox, now = (
-            member.consumer._mailbox,
-            __import__("kafka_coop.backend.clock").backend.clock,
-        )
-        until(lambda: now.now() > mailbox.lease_until, member)
-        assert cast(Fetcher, member.consumer._fetcher)._held or member.step() is None
+        mailbox = member.consumer._mailbox
+        until(lambda: clock.now() > mailbox.lease_until)
+        read = list(member.records)
+        assert not any(member.step() for _ in range(20))
+        assert member.records == read
         embedded.broker_up(1)
         works(embedded, topic, member)
+        everything = {(topic, p, o) for p in (0, 1) for o in range(52)}
+        until(lambda: {*member.records} == everything, member)
 
 
 def test_the_coordinator_moves() -> None:
