@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
-from integration_support import Member, code, members, shared, unique, until
-from mixed_support import Trial, described, trial
+from integration_support import Member, code, in_background, members, shared, unique, until
+from mixed_support import PARTITIONS, Guest, Trial, described, trial
 
 from kafka_coop.testing.cluster import KafkaCluster
 from kafka_coop.testing.trial.journal import Event
@@ -186,6 +186,76 @@ def test_and_so_it_is_in_a_group_of_librdkafkas(kafka: KafkaCluster) -> None:
         assert theirs.consumer_group_metadata() == metadata, "a round"
 
 
+@pytest.mark.parametrize(
+    ("group_on", "newcomer"),
+    [
+        ("cooperative-sticky", "range"),
+        ("constrained-cooperative-sticky", "cooperative-sticky"),
+    ],
+)
+def test_librdkafkas_newcomer_is_told_a_code_and_no_more(
+    kafka: KafkaCluster, group_on: str, newcomer: str
+) -> None:
+    topic, group = unique("t"), unique("g")
+    kafka.create_topic(topic, partitions=2)
+    ours = Member(kafka, group, topic, partition_assignment_strategy=group_on)
+    with members(ours):
+        shared(topic, 2, ours)
+        told = list(ours.told)
+        config = {"partition.assignment.strategy": newcomer}
+        with consumer_of_librdkafkas(kafka, group, topic, config) as theirs:
+            error = first_error(theirs, ours)
+            assert not theirs.assignment()
+        assert error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL
+        assert not error.fatal()
+        assert newcomer not in error.str()
+        assert ours.told == told
+        assert not ours.raised
+
+
+def test_javas_newcomer_is_told_no_more_either(kafka: KafkaCluster, tmp_path: Path) -> None:
+    with trial(kafka, tmp_path) as group:
+        begin(group, ["ours"], ["cooperative-sticky"])
+        before = [e for e in group.events("0-0") if e.kind in "AVL"]
+        group.start("theirs", "java", ["range"])
+
+        def refusals() -> list[str]:
+            return [e.text for e in group.events("theirs") if e.kind == "E"]
+
+        group.until(lambda: bool(refusals()), "a refusal")
+        assert "InconsistentGroupProtocolException" in refusals()[0]
+        assert "range" not in refusals()[0].lower()
+        assert [e for e in group.events("0-0") if e.kind in "AVL"] == before
+        group.close("theirs")
+        group.end_soundly()
+
+
+def test_javas_default_keeps_a_group_on_range_until_step_2(
+    kafka: KafkaCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Ours that lists the same votes as it does."""
+    with trial(kafka, tmp_path) as group, caplog.at_level(logging.WARNING, "kafka_coop"):
+        group.start("theirs", "java", ())
+        beside(group, "range,cooperative-sticky", runs_on="range")
+        assert "for this member lists it before cooperative-sticky" in caplog.text
+        caplog.clear()
+        beside(group, "cooperative-sticky", runs_on="cooperative-sticky")
+        assert not caplog.text
+        group.end_soundly()
+
+
+def beside(group: Trial, strategies: str, *, runs_on: str) -> None:
+    """One of ours that lists these shares what there is with the other, and leaves."""
+    config = {"partition_assignment_strategy": strategies, "session_timeout_ms": 10_000}
+    ours = Guest(group, strategies, **config)
+    half = PARTITIONS // 2
+    with members(ours):
+        until(lambda: len(ours.owned) == len(group.owned("theirs")) == half, ours)
+        with in_background(ours.step):
+            assert described(group).protocol_data == runs_on
+        assert not ours.raised
+
+
 def assert_explained(newcomer: Member, lists: str) -> None:
     assert code(newcomer.raised[0]) == KafkaError.INCONSISTENT_GROUP_PROTOCOL
     told = str(newcomer.raised[0])
@@ -252,6 +322,22 @@ def consumer_of_librdkafkas(
     return consumer
 
 
+def first_error(theirs: Consumer, ours: Member) -> KafkaError:
+    """The first that its poll returns, in a message; it gets nothing else."""
+    errors: list[KafkaError] = []
+
+    def told() -> bool:
+        message = theirs.poll(0.01)
+        if message is not None:
+            error = message.error()
+            assert error is not None
+            errors.append(error)
+        return bool(errors)
+
+    until(told, ours)
+    return errors[0]
+
+
 def test_a_member_of_kip_848_cannot_take_our_group_over(kafka: KafkaCluster) -> None:
     """Trap 34: the broker does not convert assignments that carry user data.
 
@@ -262,19 +348,12 @@ def test_a_member_of_kip_848_cannot_take_our_group_over(kafka: KafkaCluster) -> 
     ours = Member(kafka, group, topic)
     with members(ours):
         shared(topic, 2, ours)
-        told, errors = list(ours.told), []
+        told = list(ours.told)
         with consumer_of_librdkafkas(kafka, group, topic, KIP_848) as theirs:
-
-            def refused() -> bool:
-                message = theirs.poll(0.01)
-                if message is not None and (error := message.error()) is not None:
-                    errors.append(error)
-                return bool(errors)
-
-            until(refused, ours)
+            error = first_error(theirs, ours)
             assert not theirs.assignment()
-        assert errors[0].code() == KafkaError._FATAL
-        assert "group id does not exist" in errors[0].str()
+        assert error.code() == KafkaError._FATAL
+        assert "group id does not exist" in error.str()
         assert ours.told == told
 
 

@@ -144,7 +144,7 @@ class Crew:
         Args:
             name: Its client id; its journal's name.
             client: Whose consumer.
-            strategies: Names on the wire, most preferred first.
+            strategies: Names on the wire, most preferred first. None, of Java's: its default.
             output: See `Job`.
             aside: The same.
             bootstrap: Its brokers, if not the crew's.
@@ -338,13 +338,15 @@ def _java(job: Job) -> list[str]:
         "group.id": job.group,
         "client.id": job.name,
         "auto.offset.reset": "earliest",
-        "partition.assignment.strategy": ",".join(_JAVA_STRATEGIES[s] for s in job.strategies),
         "auto.commit.interval.ms": "200",
         "fetch.max.wait.ms": "100",
         "key.deserializer": "org.apache.kafka.common.serialization.ByteArrayDeserializer",
         "value.deserializer": "org.apache.kafka.common.serialization.ByteArrayDeserializer",
         **job.config,
     }
+    if job.strategies:
+        listed = ",".join(_JAVA_STRATEGIES[s] for s in job.strategies)
+        config["partition.assignment.strategy"] = listed
     return [
         *client_program(Path(__file__).with_name("Member.java")),
         *(job.topic, job.journal),
