@@ -83,6 +83,7 @@ class CoopConsumer(Closeable):
         self._unusable: str | None = None
         self._leaving = False
         self._topics: tuple[str, ...] = ()
+        self._subscribed_at = 0.0  # when topics came after none, by `clock`
         self._lock = TurnLock()
         try:
             self._config = parse(given_config(config, more, assignors), logger=logger)
@@ -197,6 +198,8 @@ class CoopConsumer(Closeable):
             self.unsubscribe()  # with the callbacks of before: of what they were given
             return
         before = self._handover.callbacks, self._topics
+        if not self._topics:
+            self._subscribed_at = clock.now()
         self._handover.callbacks = callbacks
         self._topics = tuple(topics)
         try:
@@ -563,6 +566,7 @@ class CoopConsumer(Closeable):
             snapshot=self._snapshot(),
             lease_until=self._mailbox.lease_until,
             last_poll=self._mailbox.last_poll,
+            subscribed_at=self._subscribed_at,
             now=clock.now(),
             max_poll_interval=self._config.rebalance_timeout,
             max_lag=max_lag,

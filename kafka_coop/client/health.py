@@ -20,7 +20,8 @@ class Health:
         stable: It is, and no rebalance is under way.
         fenced: What it owns is not its to read any more: no heartbeat was acknowledged for a
             whole session, or the group went on without it.
-        poll_overdue: The application has not polled for ``max.poll.interval.ms``.
+        poll_overdue: The application has not polled for ``max.poll.interval.ms``, be it since it
+            subscribed.
         lagging: Its lag is above what was asked for; None: it was not asked, or the lag is not
             known.
         closed: It is closed.
@@ -105,22 +106,28 @@ def assess(
     snapshot: MemberSnapshot,
     lease_until: float,
     last_poll: float,
+    subscribed_at: float,
     now: float,
     max_poll_interval: timedelta,
     max_lag: int | None,
 ) -> Health:
-    """Judges what was seen. ``lease_until``, ``last_poll`` and ``now`` are of one clock."""
+    """Judges what was seen. All moments are of one clock.
+
+    Whoever subscribes has the whole interval to poll, as the group sees it, too: what it did before
+    does not count, and a process that hangs between the two is overdue in the end.
+    """
     lags = [p.lag for p in snapshot.progress.values() if p.lag is not None]
     lag = sum(lags) if lags else None
     polled = last_poll > float("-inf")
     since = timedelta(seconds=max(now - last_poll, 0.0)) if polled else None
+    idle = timedelta(seconds=now - max(last_poll, subscribed_at))
     joined = by_hand or Generation(snapshot.generation) >= 0
     return Health(
         subscribed=subscribed or by_hand,
         joined=joined and not closed,
         stable=joined and (by_hand or snapshot.stable) and not closed,
         fenced=not by_hand and not closed and len(owned) > 0 and now >= lease_until,
-        poll_overdue=not closed and subscribed and since is not None and since > max_poll_interval,
+        poll_overdue=not closed and subscribed and idle > max_poll_interval,
         lagging=None if max_lag is None or lag is None else lag > max_lag,
         closed=closed,
         over=over and not closed,

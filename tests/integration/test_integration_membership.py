@@ -518,6 +518,22 @@ def test_polling_too_late_loses_everything_and_the_next_poll_says_so(cluster: Cl
         assert slow.balance() == slow.owned
 
 
+def test_the_interval_to_poll_begins_with_the_subscription(embedded: EmbeddedKafka) -> None:
+    """A liveness probe restarts a process that hangs before its first poll; not one that rests."""
+    topic = unique("t")
+    embedded.create_topic(topic)
+    member = Member(embedded, unique("g"), max_poll_interval_ms=1200)
+    with members(member):
+        member.subscribe(topic)
+        assert member.consumer.health().live
+        until(lambda: member.consumer.health().poll_overdue)
+        assert not member.consumer.health().live
+        member.consumer.unsubscribe()
+        assert member.consumer.health().live, "it need not poll"
+        member.subscribe(topic)
+        assert member.consumer.health().live, "that it did not poll before does not count"
+
+
 # --- several consumers in one process -----------------------------------------------------------
 
 
