@@ -5,15 +5,19 @@ What another release's coordinator may do otherwise runs on the newest one as we
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_INVALID,
+    ConsumerGroupType,
+    KafkaError,
     KafkaException,
     Producer,
     TopicPartition,
@@ -23,6 +27,7 @@ from integration_support import (
     PATIENCE,
     Member,
     UserError,
+    code,
     in_background,
     members,
     publish,
@@ -41,6 +46,7 @@ from kafka_coop.fetching.native import plain_partitions
 from kafka_coop.kafka_errors import CommitException, ConfigurationException
 from kafka_coop.testing import LocalKafka
 from kafka_coop.testing.cluster import KafkaCluster
+from kafka_coop.testing.local import DEFAULT_VERSION
 from kafka_coop.types import Partitions
 
 pytestmark = [pytest.mark.kafka, since_kip_848]
@@ -706,3 +712,102 @@ def test_who_takes_a_static_members_place_notices_new_partitions(kafka: KafkaClu
 def _sample(registry: CollectorRegistry, name: str) -> float | None:
     values = [s.value for f in registry.collect() for s in f.samples if s.name == name]
     return values[0] if values else None
+
+
+# --- classic members that come to a group of this protocol, by the broker's policy --------------
+
+
+@pytest.fixture
+def of_policy(request: pytest.FixtureRequest) -> Iterator[Callable[[str, str], KafkaCluster]]:
+    """Starts a broker of a release with this ``group.consumer.migration.policy``."""
+    if (
+        request.config.getoption("--kafka-version")
+        or request.config.getoption("--kafka") != "local"
+    ):
+        pytest.skip("brokers of these releases are started beside the run's, from their jars")
+    with contextlib.ExitStack() as stack:
+
+        def started(release: str, policy: str) -> KafkaCluster:
+            properties = {"group.consumer.migration.policy": policy}
+            return stack.enter_context(LocalKafka(release, properties=properties))
+
+        yield started
+
+
+def type_of(kafka: KafkaCluster, group: str) -> ConsumerGroupType:
+    admin = kafka.admin()  # it must outlive its question: else there is no answer
+    (described,) = admin.describe_consumer_groups([group]).values()
+    found: ConsumerGroupType = described.result(PATIENCE).type
+    return found
+
+
+@pytest.mark.parametrize(
+    ("release", "policy"),
+    [
+        (DEFAULT_VERSION, "bidirectional"),
+        (DEFAULT_VERSION, "downgrade"),
+        (DEFAULT_VERSION, "upgrade"),
+        (DEFAULT_VERSION, "disabled"),
+        (NEWEST, "downgrade"),
+        (NEWEST, "upgrade"),
+    ],
+)
+def test_what_becomes_of_the_group_when_its_last_member_has_gone_the_policy_says(
+    of_policy: Callable[[str, str], KafkaCluster], release: str, policy: str
+) -> None:
+    """docs/MIGRATION.md: it becomes a classic one, or stays the broker's.
+
+    With the newest release what is the broker's to assign may then be nobody's.
+    """
+    kafka = of_policy(release, policy)
+    topic, group = unique("t"), unique("g")
+    kafka.create_topic(topic, partitions=4)
+    last = NextGeneration(kafka, group, topic)
+    with members(last):
+        shared(topic, 4, last)
+        ours = Member(kafka, group, topic, session_timeout_ms=6000)
+        with members(ours):
+            shared(topic, 4, last, ours)
+            assert [code(e) for e in ours.raised] == [KafkaError.INCONSISTENT_GROUP_PROTOCOL]
+            assert type_of(kafka, group) is ConsumerGroupType.CONSUMER
+            with in_background(ours.step):
+                last.consumer.close()
+            if (release, policy) == (NEWEST, "upgrade"):
+                told, owned = list(ours.told), ours.owned
+                begun = time.monotonic()
+                until(lambda: time.monotonic() > begun + 3, ours)  # many heartbeats of 50 ms
+                assert (ours.told, ours.owned) == (told, owned), "the other half is nobody's"
+                ours.consumer.enforce_rebalance()
+            shared(topic, 4, ours)
+            stays = policy in ("upgrade", "disabled")
+            expected = ConsumerGroupType.CONSUMER if stays else ConsumerGroupType.CLASSIC
+            assert type_of(kafka, group) is expected
+            assert len(ours.raised) == 1
+            assert not ours.calls("lost")
+
+
+def test_where_the_policy_is_disabled_a_classic_member_is_refused_until_the_group_is_empty(
+    of_policy: Callable[[str, str], KafkaCluster],
+) -> None:
+    """With the newest release; an older one takes it in, as the test above has it."""
+    kafka = of_policy(NEWEST, "disabled")
+    topic, group = unique("t"), unique("g")
+    kafka.create_topic(topic, partitions=4)
+    last = NextGeneration(kafka, group, topic)
+    with members(last):
+        shared(topic, 4, last)
+        told = list(last.told)
+        as_by_default = {"retry_backoff_ms": 100, "session_timeout_ms": 6000}
+        ours = Member(kafka, group, topic, **as_by_default)
+        with members(ours):
+            until(lambda: len(ours.raised) == 6, last, ours)
+            begun = time.monotonic()
+            until(lambda: len(ours.raised) == 8, last, ours)
+            assert time.monotonic() - begun > 1, "about once a second"
+            assert {code(e) for e in ours.raised} == {KafkaError.INCONSISTENT_GROUP_PROTOCOL}
+            assert not ours.owned
+            assert last.told == told
+            with in_background(ours.step):
+                last.consumer.close()
+            shared(topic, 4, ours)
+            assert type_of(kafka, group) is ConsumerGroupType.CLASSIC
