@@ -17,7 +17,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
@@ -28,6 +27,7 @@ from kafka_coop.backend.interface import Observer
 from kafka_coop.backend.jobs import Jobs, Later, Lock
 from kafka_coop.backend.late_starts import LateStarts
 from kafka_coop.backend.mailbox import Mailbox, newly_found
+from kafka_coop.backend.promises import Promise
 from kafka_coop.config import ConsumerConfig
 from kafka_coop.errors import RequestFailedError, RequestTimedOutError, VersionNotSupportedError
 from kafka_coop.fetching.group_fetcher import GroupFetcher
@@ -301,7 +301,7 @@ class BrokerAssignedBackend:
 
     def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout: timedelta
-    ) -> Future[dict[TopicPartition, ErrorCode]]:
+    ) -> Promise[dict[TopicPartition, ErrorCode]]:
         """See `Backend.commit`."""
         topic = next(iter(offsets)).topic
         return self._jobs.submit(topic, lambda heard: self._commit(offsets, heard=heard), timeout)
@@ -312,7 +312,7 @@ class BrokerAssignedBackend:
 
     def committed(
         self, partitions: Partitions, timeout: timedelta
-    ) -> Future[dict[TopicPartition, FetchedOffset]]:
+    ) -> Promise[dict[TopicPartition, FetchedOffset]]:
         """See `Backend.committed`."""
         topic = next(iter(partitions)).topic
         return self._jobs.submit(

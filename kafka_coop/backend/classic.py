@@ -17,7 +17,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from concurrent.futures import Future
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final, TypeVar, assert_never
@@ -27,9 +26,9 @@ from kafka_coop.backend.ahead import Ahead
 from kafka_coop.backend.bell import Bell
 from kafka_coop.backend.errand_runner import ErrandRunner
 from kafka_coop.backend.errands import Errand, Errands, Surroundings, patience
-from kafka_coop.backend.futures import NOT_HERE, refused
 from kafka_coop.backend.interface import Observer
 from kafka_coop.backend.mailbox import Mailbox, TopicErrors
+from kafka_coop.backend.promises import NOT_HERE, Promise, refused
 from kafka_coop.backend.silence import Silence
 from kafka_coop.backend.standing import Standing
 from kafka_coop.broker.blocking import run_blocking
@@ -103,6 +102,7 @@ class ClassicBackend:
         self._stopping: asyncio.Event | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._promises: set[Promise[Any]] = set()
         self._parked: dict[int, tuple[asyncio.Task[None], Node]] = {}
         self._ahead: Ahead | None = None
         self._assignors = {a.name: a for a in settings.assignors}
@@ -173,7 +173,7 @@ class ClassicBackend:
 
     def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout: timedelta
-    ) -> Future[dict[TopicPartition, ErrorCode]]:
+    ) -> Promise[dict[TopicPartition, ErrorCode]]:
         """See `Backend.commit`."""
         return self._submit(lambda errands: self._commit(errands, offsets, timeout))
 
@@ -186,7 +186,7 @@ class ClassicBackend:
 
     def committed(
         self, partitions: Partitions, timeout: timedelta
-    ) -> Future[dict[TopicPartition, FetchedOffset]]:
+    ) -> Promise[dict[TopicPartition, FetchedOffset]]:
         """See `Backend.committed`."""
         return self._submit(
             lambda errands: self._run_errand(errands.committed(partitions), timeout)
@@ -234,13 +234,32 @@ class ClassicBackend:
             return False
         return True
 
-    def _submit(self, work: Callable[[Errands], Coroutine[Any, Any, T]]) -> Future[T]:
-        loop, errands = self._loop, self._errands
-        if loop is None or errands is None or loop.is_closed():
+    def _submit(self, work: Callable[[Errands], Coroutine[Any, Any, T]]) -> Promise[T]:
+        errands = self._errands
+        if errands is None:
             return refused()
         if threading.current_thread() is self._thread:
             return refused(NOT_HERE)
-        return asyncio.run_coroutine_threadsafe(work(errands), loop)
+        promise: Promise[T] = Promise()
+        self._promises.add(promise)
+        if not self._call(lambda: self._begin(promise, work(errands))):
+            self._promises.discard(promise)
+            return refused()
+        return promise
+
+    def _begin(self, promise: Promise[T], work: Coroutine[Any, Any, T]) -> None:
+        def end(task: asyncio.Task[T]) -> None:
+            self._promises.discard(promise)
+            if task.cancelled():
+                promise.cancel()
+            elif (error := task.exception()) is not None:
+                promise.set_exception(error)
+            else:
+                promise.set_result(task.result())
+
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(end)
+        promise.when_cancelled(lambda: self._call(task.cancel))
 
     # --- the membership thread -------------------------------------------------------------
 
@@ -254,6 +273,8 @@ class ClassicBackend:
             self._ready.set()
             self.mailbox.lease_until = float("-inf")
             self.mailbox.set_left()
+            for promise in tuple(self._promises):  # asked for too late: the loop has not come to it
+                promise.cancel()
             if self._abandoned is not None:
                 if self._guard is not None:
                     self._guard.close()

@@ -7,11 +7,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from datetime import timedelta
 from typing import Protocol
 
 from kafka_coop.backend.mailbox import Mailbox
+from kafka_coop.backend.promises import Promise
 from kafka_coop.membership.events import StepDone
 from kafka_coop.membership.record import RebalanceRecord
 from kafka_coop.protocol.error_codes import ErrorCode
@@ -70,10 +70,10 @@ class Backend(Protocol):
 
     def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout: timedelta
-    ) -> Future[dict[TopicPartition, ErrorCode]]:
+    ) -> Promise[dict[TopicPartition, ErrorCode]]:
         """Commits as a member, in the order given, one request at a time.
 
-        The future holds each partition's error; it raises nothing but for a bug.
+        The promise holds each partition's error; it raises nothing but for a bug.
         """
 
     def let_commits_in(self) -> None:
@@ -84,10 +84,10 @@ class Backend(Protocol):
 
     def committed(
         self, partitions: Partitions, timeout: timedelta
-    ) -> Future[dict[TopicPartition, FetchedOffset]]:
+    ) -> Promise[dict[TopicPartition, FetchedOffset]]:
         """The group's committed offsets.
 
-        The future raises `RequestFailedError` when there was no answer in time.
+        The promise raises `RequestFailedError` when there was no answer in time.
         """
 
     def find_starts(

@@ -13,13 +13,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
-from kafka_coop.backend.futures import refused
+from kafka_coop.backend.promises import Promise, refused
 
 T = TypeVar("T")
 
@@ -71,11 +70,7 @@ class _Job:
     topic: str
     work: Callable[[bool], Any]
     ends: float
-    future: Future[Any]
-
-    def begin(self) -> bool:
-        """Whether it was not cancelled. From here on it can't be."""
-        return self.future.running() or self.future.set_running_or_notify_cancel()
+    promise: Promise[Any]
 
 
 class Jobs:
@@ -107,23 +102,23 @@ class Jobs:
 
     def submit(
         self, topic: str, work: Callable[[bool], T | Later[T]], within: timedelta
-    ) -> Future[T]:
+    ) -> Promise[T]:
         """Has it done when its turn comes, at once where this thread has the lock.
 
         Args:
             topic: What it is about.
-            work: Is told whether the coordinator answers, and makes the future's result.
+            work: Is told whether the coordinator answers, and makes the promise's result.
             within: How long that is waited for.
         """
         with self._own:
             if self._stopped:
                 return refused()
-            future: Future[T] = Future()
+            promise: Promise[T] = Promise()
             ends = time.monotonic() + within.total_seconds()
-            self._line.append(_Job(topic, work, ends, future))
+            self._line.append(_Job(topic, work, ends, promise))
             self._changed.notify_all()
         self.let_in()
-        return future
+        return promise
 
     def let_in(self) -> None:
         """Where this thread has the lock: the worker would wait for us, and we for it."""
@@ -137,9 +132,8 @@ class Jobs:
         is as long as all before it.
         """
         look, heard = _LOOK, True
-        while (job := self._first()) is not None:
-            left = job.ends - time.monotonic()
-            if not self._attempt(job, look if heard else min(look, left)):
+        while (done := self._attempt_first(look, in_its_time=not heard)) is not None:
+            if not done:
                 self._pause(_SOON)  # librdkafka may say at once that nobody is there
             heard = self._heard
             look = _LOOK if heard else 2 * look
@@ -184,8 +178,8 @@ class Jobs:
         """Does what can be done. Returns whether that was all."""
         within = self._look
         with self._lock:
-            while (job := self._first()) is not None:
-                if not self._attempt(job, within):
+            while (done := self._attempt_first(within)) is not None:
+                if not done:
                     return False
                 within = self._look if self._heard else 0.0  # the others whose time is up, too
         self._look = _LOOK
@@ -195,41 +189,55 @@ class Jobs:
         with self._own:
             self._changed.wait_for(lambda: self._stopped, seconds)
 
-    def _first(self) -> _Job | None:
-        with self._own:
-            return self._line.popleft() if self._line else None
+    def _attempt_first(self, within: float, *, in_its_time: bool = False) -> bool | None:
+        """Does the first, or puts it back, where nobody was heard and there is time for more.
 
-    def _attempt(self, job: _Job, within: float) -> bool:
-        """Does it, or puts it back, where nobody was heard and there is time for another attempt.
+        Whatever strikes, a Ctrl-C between two of these lines too, the job is in the line, or ends:
+        who waits for it would wait without end.
+
+        Args:
+            within: Seconds for the question.
+            in_its_time: But for no longer than the job may take.
 
         Returns:
-            Whether it is done.
+            Whether it is done; None: there is none.
         """
-        future = job.future
-        if future.cancelled():
-            return True  # its caller has gone
+        job = None
         try:
-            self._heard = self._is_heard(job.topic, within)
-            if (self._heard or self._is_last(job)) and self._try(job):
+            with self._own:
+                if not self._line:
+                    return None
+                job = self._line[0]
+                self._line.popleft()
+            if in_its_time:
+                within = min(within, job.ends - time.monotonic())
+            if job.promise.done() or self._attempt(job, within):
                 return True
-        except BaseException as error:  # noqa: BLE001  # raised where the result is awaited
-            if not future.cancelled():
-                future.set_exception(error)
+            with self._own:
+                self._line.appendleft(job)
+        except BaseException as error:
+            if job is None:
+                raise
+            if not job.promise.done():
+                job.promise.set_exception(error)  # raised where the result is awaited
             return True
-        with self._own:
-            self._line.appendleft(job)
         return False
+
+    def _attempt(self, job: _Job, within: float) -> bool:
+        """Returns whether it is done."""
+        self._heard = self._is_heard(job.topic, within)
+        return (self._heard or self._is_last(job)) and self._try(job)
 
     def _try(self, job: _Job) -> bool:
         """Returns: Whether that was the last time."""
-        if not job.begin():
+        if not job.promise.begin():
             return True
         result = job.work(self._heard)
         if isinstance(result, Later):
             if not self._is_last(job):
                 return False
             result = result.otherwise()
-        job.future.set_result(result)
+        job.promise.set_result(result)
         return True
 
     def _is_last(self, job: _Job) -> bool:

@@ -12,7 +12,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -21,8 +20,8 @@ import confluent_kafka
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message
 
 from kafka_coop.backend import clock
-from kafka_coop.backend.futures import result_within
 from kafka_coop.backend.interface import Backend
+from kafka_coop.backend.promises import Promise, result_within, wait_for_all
 from kafka_coop.client.ownership import Ownership
 from kafka_coop.config import ConsumerConfig
 from kafka_coop.errors import RequestFailedError
@@ -40,7 +39,7 @@ OnCommit = Callable[[KafkaError | None, list[PartitionResult]], Any]
 
 _Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 _Errors = Mapping[TopicPartition, ErrorCode]
-_Pending = Future[dict[TopicPartition, ErrorCode]]
+_Pending = Promise[dict[TopicPartition, ErrorCode]]
 
 _BEFORE_RELEASE = 30.0
 """Seconds for the commits between on_revoke and the end of ownership. The session ends them
@@ -62,7 +61,7 @@ class _Asked:
 
     serial: int
     offsets: _Offsets
-    future: _Pending
+    promise: _Pending
     refusal: KafkaError | None = None
     """Why nothing was sent."""
 
@@ -108,9 +107,9 @@ class Commits:
             raise coop_exception(LOCAL_NO_OFFSET, _NOTHING_NEW)
         serial = self._ownership.ledger.next_commit()
         timeout = self._config.connection.request_timeout
-        future = self._backend.commit(wanted, timeout)
-        self._ownership.begin_as_committed(wanted, future)
-        results = self._result(future, timeout)
+        promise = self._backend.commit(wanted, timeout)
+        self._ownership.begin_as_committed(wanted, promise)
+        results = self._result(promise, timeout)
         self._note(serial, wanted, results)
         worst = first_error(results)
         if worst is not ErrorCode.none:
@@ -170,10 +169,10 @@ class Commits:
             return {of: at for of, at in offsets_of(offsets).items() if at.offset >= 0}
         return self._news(self._ownership.owned)
 
-    def _result(self, future: Future[T], timeout: timedelta) -> T:
+    def _result(self, promise: Promise[T], timeout: timedelta) -> T:
         """Waits for the membership, a little longer than it waits itself."""
         try:
-            return result_within(future, timeout + timedelta(seconds=1))
+            return result_within(promise, timeout + timedelta(seconds=1))
         except RequestFailedError as error:
             raise exception_of(failure_of_exception(error)) from None
 
@@ -231,12 +230,12 @@ class Commits:
         """
         first: BaseException | None = None
         for _ in range(len(self._pending)):
-            if not (done := self._pending[0].future.done()) and not for_good:
+            if not (done := self._pending[0].promise.done()) and not for_good:
                 break
             asked = self._pending.popleft()
             late = dict.fromkeys(asked.offsets, ErrorCode.request_timed_out)
             try:
-                results = asked.future.result() if done else late
+                results = asked.promise.result(0) if done else late
                 self._report(asked.serial, asked.offsets, results, asked.refusal)
             except BaseException as error:  # noqa: BLE001  # Ctrl-C in a callback included
                 first = first or error
@@ -249,7 +248,7 @@ class Commits:
         What is committed from now on has the rest of this time, all in all.
         """
         self._patience_ends = time.monotonic() + within.total_seconds()
-        self._wait([asked.future for asked in self._under_way()])
+        self._wait([asked.promise for asked in self._under_way()])
         self.settle()
 
     def wait_longer(self, by: timedelta) -> None:
@@ -260,13 +259,13 @@ class Commits:
 
     def wait_for(self, partitions: Partitions) -> None:
         """Waits for what the owner has committed asynchronously."""
-        futures = [
-            asked.future
+        promises = [
+            asked.promise
             for asked in self._under_way()
             if any(p in partitions for p in asked.offsets)
         ]
         self._backend.let_commits_in()
-        self._wait(futures)
+        self._wait(promises)
 
     def commit_before_release(self, partitions: Partitions) -> None:
         """Auto-commit: returns when it is done, or given up and reported.
@@ -280,10 +279,10 @@ class Commits:
             return
         within = self._patience()
         serial = self._ownership.ledger.next_commit()
-        future = self._backend.commit(offsets, within)
+        promise = self._backend.commit(offsets, within)
         self._backend.let_commits_in()
         self._ownership.silence(partitions)
-        self._report(serial, offsets, future.result(within.total_seconds() + 1))
+        self._report(serial, offsets, promise.result(within.total_seconds() + 1))
 
     # --- how -----------------------------------------------------------------------------------
 
@@ -297,13 +296,13 @@ class Commits:
 
     def _begin(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> _Pending:
         serial = self._ownership.ledger.next_commit()
-        future = self._backend.commit(offsets, _ASYNC_TIMEOUT)
-        self._pending.append(_Asked(serial, offsets, future))
-        return future
+        promise = self._backend.commit(offsets, _ASYNC_TIMEOUT)
+        self._pending.append(_Asked(serial, offsets, promise))
+        return promise
 
     def _begin_nothing(self, partitions: Partitions) -> None:
         """Has `settle` report, in its turn, that there was nothing to commit of these."""
-        done: _Pending = Future()
+        done: _Pending = Promise()
         done.set_result({})
         refusal = kafka_error(LOCAL_NO_OFFSET, _NOTHING_NEW)
         offsets = dict.fromkeys(partitions, OffsetAndMetadata(offset=OFFSET_INVALID))
@@ -314,8 +313,8 @@ class Commits:
         """A copy: other threads' commits join the line at any moment, signal handlers' too."""
         return tuple(self._pending)
 
-    def _wait(self, futures: Collection[_Pending]) -> None:
-        wait(futures, timeout=self._patience().total_seconds())
+    def _wait(self, promises: Collection[_Pending]) -> None:
+        wait_for_all(promises, self._patience().total_seconds())
 
     def _patience(self) -> timedelta:
         left = max(0.0, self._patience_ends - time.monotonic())

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass
 
 from confluent_kafka import Message
 
 from kafka_coop.backend import clock
 from kafka_coop.backend.mailbox import StartsFound
+from kafka_coop.backend.promises import Promise
 from kafka_coop.fetching.interface import Fetching
 from kafka_coop.fetching.messages import error_message
 from kafka_coop.fetching.native import partition_of, position_at, require_start
@@ -69,11 +69,17 @@ class Ownership:
     # --- whose ------------------------------------------------------------------------------
 
     def own(self, partitions: Partitions, generation: Generation, *, by_hand: bool = False) -> None:
-        """Ownership begins; fetching does when the starts of this generation are known."""
+        """Ownership begins; fetching does when the starts of this generation are known.
+
+        What the group gave before `unsubscribe`, and the user has taken by hand since, begins where
+        the user says.
+        """
         with self.lock:
             self.owned |= partitions
             if by_hand:
                 self._by_hand |= partitions
+            else:
+                partitions -= self._by_hand
             self._awaiting.update(dict.fromkeys(partitions, generation))
             self._note_change()
 
@@ -199,7 +205,7 @@ class Ownership:
     def begin_as_committed(
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        results: Future[dict[TopicPartition, ErrorCode]],
+        results: Promise[dict[TopicPartition, ErrorCode]],
     ) -> None:
         """The user commits these: what has not begun for want of their word begins there.
 
@@ -325,7 +331,8 @@ class Ownership:
         for topic, code in sorted(errors.items()):
             text = f"Subscribed topic not available: {topic}: {ErrorCode(code).name.upper()}"
             messages.append(error_message(TopicPartition(topic, -1), code, text))
-        self.errors.extend(messages)  # all, or none
+        with self.lock:
+            self.errors.extend(messages)  # all, or none
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,13 +351,13 @@ class _Committing:
     """A commit that is to say where to start, once the coordinator has taken it."""
 
     start: _Start
-    results: Future[dict[TopicPartition, ErrorCode]]
+    results: Promise[dict[TopicPartition, ErrorCode]]
 
     def is_taken(self, partition: TopicPartition) -> bool:
         """Of one that is answered, or has failed."""
-        if self.results.cancelled() or self.results.exception() is not None:
+        if self.results.cancelled() or self.results.exception(0) is not None:
             return False
-        return self.results.result().get(partition) is ErrorCode.none
+        return self.results.result(0).get(partition) is ErrorCode.none
 
 
 @dataclass(frozen=True, slots=True)

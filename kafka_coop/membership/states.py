@@ -91,8 +91,11 @@ def _cells(
     return cells
 
 
+_ASKED = (Subscribe, Unsubscribe, Close, Drain, EnforceRebalance)
+
 CELLS: Mapping[tuple[State, type[Event]], str] = _cells(
-    # The user. A closed member is asked for nothing: the façade refuses first.
+    # The user. A closed member does nothing more: a second thread, the last on_commit, or a `close`
+    # after one that a Ctrl-C ended may have asked before they could know.
     (Subscribe, {S.UNSUBSCRIBED}, "begin"),
     (Subscribe, MEMBER, "resubscribe"),
     (Subscribe, {S.LEAVING}, "resubscribe_after_leaving"),
@@ -101,6 +104,7 @@ CELLS: Mapping[tuple[State, type[Event]], str] = _cells(
     (Unsubscribe, {S.LEAVING}, "unsubscribe_after_leaving"),
     (Close, {S.UNSUBSCRIBED}, "close_at_once"),
     (Close, MEMBER | {S.LEAVING}, "close"),
+    *((asked, {S.CLOSED}, "nothing") for asked in _ASKED),
     (Drain, MEMBER, "drain"),
     (Drain, {S.UNSUBSCRIBED, S.LEAVING}, "nothing"),
     (EnforceRebalance, MEMBER, "enforce_rebalance"),

@@ -17,6 +17,7 @@ from kafka_coop.membership.events import (
     CoordinatorLost,
     CoordinatorWanted,
     Drain,
+    EnforceRebalance,
     Event,
     JoinAnswered,
     LeaveAnswered,
@@ -24,6 +25,7 @@ from kafka_coop.membership.events import (
     Polled,
     StepDone,
     StepWithdrawn,
+    Subscribe,
     SyncAnswered,
     Tick,
     Unsubscribe,
@@ -97,6 +99,10 @@ _REASONS: tuple[tuple[str, Mapping[type[Event], tuple[State, ...]]], ...] = (
     (
         "who has asked to leave asks once more, within the milliseconds that leaving takes: rare",
         {Drain: (S.UNSUBSCRIBED, S.LEAVING), Unsubscribe: (S.LEAVING,)},
+    ),
+    (
+        "asked in another thread, or after a Ctrl-C, within the milliseconds that closing takes",
+        dict.fromkeys((Subscribe, Unsubscribe, Close, Drain, EnforceRebalance), (S.CLOSED,)),
     ),
     (
         "a process ends within a hop of its close()",

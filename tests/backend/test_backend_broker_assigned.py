@@ -20,9 +20,9 @@ from striking import striking
 
 from kafka_coop.backend import broker_assigned, late_starts, mailbox
 from kafka_coop.backend.broker_assigned import BrokerAssignedBackend
-from kafka_coop.backend.futures import result_within
 from kafka_coop.backend.interface import Observer
 from kafka_coop.backend.mailbox import StartsFound
+from kafka_coop.backend.promises import result_within
 from kafka_coop.config import parse
 from kafka_coop.errors import RequestTimedOutError
 from kafka_coop.fetching.group_fetcher import GroupFetcher, Told

@@ -5,40 +5,14 @@ It is tried at every step of Python code in there, that of the standard library 
 
 from __future__ import annotations
 
-import itertools
-import sys
 import threading
-from collections.abc import Callable, Iterator
-from types import FrameType
 from typing import Any
 
 from prometheus_client import CollectorRegistry
+from striking import wherever_it_strikes
 
 from kafka_coop import CoopConsumer
 from kafka_coop.backend.mailbox import Mailbox, TopicErrors
-
-
-def wherever_it_strikes(what: Callable[[], None]) -> Iterator[None]:
-    """Does it again and again, struck one step later each time, until it comes to its end."""
-    for step in itertools.count(1):
-        before, left = sys.gettrace(), step
-
-        def strike(_: FrameType, __: str, ___: Any) -> Any:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                raise KeyboardInterrupt
-            return strike
-
-        try:
-            sys.settrace(strike)
-            what()
-        except KeyboardInterrupt:
-            yield
-        else:
-            return
-        finally:
-            sys.settrace(before)
 
 
 def test_the_mailbox_is_open_wherever_it_strikes_in_a_wait_for_an_item() -> None:

@@ -34,3 +34,20 @@ def test_a_ctrl_c_in_the_middle_of_asking_keeps_nobody_else_waiting(place: int) 
     assert done == [2]
     jobs.stop(within)
     assert not jobs._worker.is_alive()
+
+
+@pytest.mark.parametrize("place", range(1, 2 * PLACES))
+def test_a_job_that_a_ctrl_c_strikes_ends_or_stays_in_the_line(place: int) -> None:
+    """Taken out of it and not done, it would be waited for without end."""
+    lock, heard = TurnLock(), iter([False])
+    jobs = Jobs(lock, lambda *_: next(heard, True), "jobs")
+    promise = jobs.submit("t", lambda _: 1, timedelta(seconds=10))
+    with (
+        lock,
+        contextlib.suppress(KeyboardInterrupt),
+        striking(place, {module.__file__}, KeyboardInterrupt),
+    ):
+        jobs.run()
+    with lock:
+        jobs.run()
+    assert promise.done()

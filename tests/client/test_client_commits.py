@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -24,6 +24,7 @@ from confluent_kafka import (
 from prometheus_client import CollectorRegistry
 
 from kafka_coop import CoopConsumer
+from kafka_coop.backend.promises import Promise
 from kafka_coop.client.commits import Commits
 from kafka_coop.fetching.group_fetcher import GroupFetcher
 from kafka_coop.kafka_errors import CommitException, CommitFailedException
@@ -66,13 +67,13 @@ class Coordinator:
         self.asked: list[int] = []
         self.away = True
         self.says = {THERE: ErrorCode.none}
-        self._waiting: list[Future[dict[Partition, ErrorCode]]] = []
+        self._waiting: list[Promise[dict[Partition, ErrorCode]]] = []
 
     def commit(
         self, offsets: Mapping[Partition, OffsetAndMetadata], _: timedelta
-    ) -> Future[dict[Partition, ErrorCode]]:
+    ) -> Promise[dict[Partition, ErrorCode]]:
         self.asked += [at.offset for at in offsets.values()]
-        self._waiting.append(Future())
+        self._waiting.append(Promise())
         if not self.away:
             self.answer()
         return self._waiting[-1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,6 +10,7 @@ from confluent_kafka import KafkaError
 
 from kafka_coop.backend import clock
 from kafka_coop.backend.mailbox import StartsFound
+from kafka_coop.backend.promises import Promise
 from kafka_coop.client.ownership import Ownership
 from kafka_coop.membership.failures import LOCAL_AUTO_OFFSET_RESET
 from kafka_coop.metrics.member import MemberMetrics
@@ -56,9 +56,9 @@ def ownership(fetched: Fetched) -> Ownership:
 
 def taken(
     *partitions: TopicPartition, error: ErrorCode = ErrorCode.none
-) -> Future[dict[TopicPartition, ErrorCode]]:
+) -> Promise[dict[TopicPartition, ErrorCode]]:
     """The coordinator's answer to a commit, which is there."""
-    answer: Future[dict[TopicPartition, ErrorCode]] = Future()
+    answer: Promise[dict[TopicPartition, ErrorCode]] = Promise()
     answer.set_result(dict.fromkeys(partitions, error))
     return answer
 
@@ -202,7 +202,7 @@ class TestCommitsInOnAssign:
 
     @pytest.mark.parametrize("failed", [True, False])
     def test_are_waited_for(self, assigned: Ownership, fetched: Fetched, failed: bool) -> None:
-        answer: Future[dict[TopicPartition, ErrorCode]] = Future()
+        answer: Promise[dict[TopicPartition, ErrorCode]] = Promise()
         assigned.begin_as_committed({Y0: AT_7}, answer)
         self.returned(assigned)
         assert not fetched.starts
@@ -218,7 +218,7 @@ class TestCommitsInOnAssign:
     def test_that_are_under_way_keep_nobody_waiting_who_says_it_in_other_words(
         self, assigned: Ownership, fetched: Fetched
     ) -> None:
-        assigned.begin_as_committed({Y0: AT_7}, Future())
+        assigned.begin_as_committed({Y0: AT_7}, Promise())
         assigned.override_starts({Y0: AT_9})
         self.returned(assigned)
         assert fetched.starts == {Y0: AT_9}
@@ -226,7 +226,7 @@ class TestCommitsInOnAssign:
     def test_of_what_has_gone_meanwhile_are_forgotten(
         self, assigned: Ownership, fetched: Fetched
     ) -> None:
-        assigned.begin_as_committed({Y0: AT_7}, Future())
+        assigned.begin_as_committed({Y0: AT_7}, Promise())
         self.returned(assigned)
         assigned.release(ONE)
         assigned.own(ONE, Generation(6))

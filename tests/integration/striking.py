@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import signal
 import sys
 from collections.abc import Callable, Collection, Iterator
@@ -55,3 +56,26 @@ def handled(number: int, handler: Callable[[int, FrameType | None], None]) -> It
         # what is pending is dropped by whoever ignores it.
         signal.signal(number, signal.SIG_IGN)
         signal.signal(number, before)
+
+
+def wherever_it_strikes(what: Callable[[], object]) -> Iterator[None]:
+    """Does it again and again, struck one step later each time, until it comes to its end."""
+    for step in itertools.count(1):
+        before, left = sys.gettrace(), step
+
+        def strike(_: FrameType, __: str, ___: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                raise KeyboardInterrupt
+            return strike
+
+        try:
+            sys.settrace(strike)
+            what()
+        except KeyboardInterrupt:
+            yield
+        else:
+            return
+        finally:
+            sys.settrace(before)
