@@ -48,8 +48,13 @@ from kafka_coop.membership.settings import MemberSettings
 from kafka_coop.metrics.member import MemberMetrics
 from kafka_coop.metrics.scrape import MemberSnapshot
 from kafka_coop.partitions import PartitionResult, confluent, plain, plain_one
-from kafka_coop.turns import TurnLock
+from kafka_coop.turns import TurnLock, is_called_from
 from kafka_coop.types import Assignor
+
+_HOLDERS = tuple(
+    f"kafka_coop.{name}" for name in ("backend", "client", "consumer", "fetching", "turns")
+)
+"""Modules in which a thread is that has a consumer's lock, or its turn to poll."""
 
 
 class CoopConsumer(Closeable):
@@ -83,7 +88,7 @@ class CoopConsumer(Closeable):
         self._unusable: str | None = None
         self._leaving = False
         self._topics: tuple[str, ...] = ()
-        self._subscribed_at = 0.0  # when topics came after none, by `clock`
+        self._subscribed_at = clock.now()  # when topics came after none
         self._lock = TurnLock()
         try:
             self._config = parse(given_config(config, more, assignors), logger=logger)
@@ -653,9 +658,9 @@ class CoopConsumer(Closeable):
             self._polling.turn.give_back()
 
     def _leave_in_turn(self, drain: timedelta | None) -> None:
-        with self._lock:  # another thread's poll that is on its short way ends first
-            self._leaving, self._polling.close = True, None
         try:
+            with self._lock:  # another thread's poll that is on its short way ends first
+                self._leaving, self._polling.close = True, None
             leaving = Closing(self._backend, self._handover, self._commits, self._log)
             if drain is not None:
                 with self._lock:
@@ -663,8 +668,11 @@ class CoopConsumer(Closeable):
                 leaving.hand_over(self._draining)
             leaving.leave(commit_first=self._by_hand.active)
         finally:
-            if self._unusable is None:  # else a callback has forked: it is the parent's to end
-                self._end()
+            try:
+                if self._unusable is None:  # else a callback has forked: it is the parent's to end
+                    self._end()
+            finally:  # where a Ctrl-C came before the end had begun, the next `close` begins anew
+                self._leaving = False
 
     def _end(self) -> None:
         self._unusable = CLOSED
@@ -703,8 +711,17 @@ class CoopConsumer(Closeable):
 
         Callbacks and signal handlers find it so. To wait for their end would be to wait for
         ourselves, and for other threads that wait for us.
+
+        What a Ctrl-C has left taken (`kafka_coop.turns`) is given back here: polls would be refused
+        for ever, `close` would leave it to a poll, and other threads wait for nobody.
         """
-        return self._polling.turn.mine or self._lock.mine
+        if not (self._polling.turn.mine or self._lock.mine):
+            return False
+        if is_called_from(_HOLDERS):
+            return True
+        self._polling.turn.give_back()
+        self._lock.forsake()
+        return False
 
     def _require_outside_polls(self) -> None:
         if self._is_inside:

@@ -2,13 +2,18 @@
 
 A signal handler, or a callback, may call anything in the middle of a call that holds them, and in
 the same thread. So each can tell whether it is this thread that holds it.
+
+What a handler raises, a Ctrl-C say, may also strike between two lines of theirs, when a lock is
+taken and the ``with`` that is to give it back has not begun. Then this thread has it for good, and
+nobody is inside. So whoever finds a lock its own asks `is_called_from`, too, before it believes it.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
-from types import TracebackType
+from types import FrameType, TracebackType
 
 _PAUSE = 0.0002
 
@@ -30,8 +35,7 @@ class TurnLock:
 
     def __init__(self) -> None:
         self.raw = threading.RLock()
-        self._counting = threading.RLock()  # a signal handler may count in between
-        self._waiting = 0
+        self._waiting: set[int] = set()  # threads: one that was struck is not counted twice
         self.held = 0
         self._turns = 0
 
@@ -42,14 +46,13 @@ class TurnLock:
                 return
         else:
             time.sleep(_PAUSE)
-        with self._counting:
-            self._waiting += 1
+        me = threading.get_ident()
         try:
+            self._waiting.add(me)
             self.raw.acquire()
             self.held += 1
         finally:
-            with self._counting:
-                self._waiting -= 1
+            self._waiting.discard(me)
 
     def __exit__(
         self,
@@ -63,16 +66,15 @@ class TurnLock:
 
     def try_within(self, seconds: float) -> bool:
         """Takes the lock, unless it can't be had in time. Undone by ``__exit__``'s release."""
-        with self._counting:
-            self._waiting += 1
+        me = threading.get_ident()
         try:
+            self._waiting.add(me)
             if not self.raw.acquire(timeout=seconds):
                 return False
             self.held += 1
             return True
         finally:
-            with self._counting:
-                self._waiting -= 1
+            self._waiting.discard(me)
 
     def release(self) -> None:
         """After a successful `try_within`."""
@@ -96,7 +98,7 @@ class TurnLock:
         Returns:
             False where another thread has it still.
         """
-        ahead = self._waiting + bool(self.held)
+        ahead = len(self._waiting) + bool(self.held)
         if not ahead or self.mine:
             return True
         until, ends = self._turns + ahead, time.monotonic() + within
@@ -105,6 +107,15 @@ class TurnLock:
                 return not self.held
             time.sleep(_PAUSE)
         return True
+
+    def forsake(self) -> None:
+        """Gives it back, however often this thread has taken it; nobody is inside any more."""
+        self._waiting.discard(threading.get_ident())
+        if self.mine:
+            self.held = 0
+            self._turns += 1
+        while self.mine:
+            self.raw.release()
 
 
 class Turn:
@@ -130,6 +141,28 @@ class Turn:
         """Undoes `take`, if it was had: an exception may have come from there, or from the wait."""
         if self.mine:
             self._lock.release()
+
+
+def is_called_from(modules: tuple[str, ...]) -> bool:
+    """Whether this thread is inside a call of one of these, which called us back or is interrupted.
+
+    The calls of the asking module that are right around us do not count: one method that uses
+    another.
+
+    Args:
+        modules: Their names, or what these begin with.
+    """
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # there is no other way up
+    asking = _module(frame)
+    while frame is not None and _module(frame) == asking:
+        frame = frame.f_back
+    while frame is not None and not _module(frame).startswith(modules):
+        frame = frame.f_back
+    return frame is not None
+
+
+def _module(frame: FrameType | None) -> str:
+    return "" if frame is None else frame.f_globals.get("__name__", "")
 
 
 def _is_mine(lock: threading.RLock) -> bool:

@@ -136,9 +136,9 @@ class Polling:
         got: list[Message] = []
         try:
             self._in_turn(got, n, timeout, take)
+            self._heed_the_last_signal()
         except BaseException as ended:
-            self.disturb()  # what it has cut short comes before the next record
-            self.give_back(got)
+            self._take_back(got)
             self.close_if_asked(ended)
             raise
         # Nothing is called from here on: at the end of a call a signal handler may raise, and
@@ -150,21 +150,47 @@ class Polling:
         try:
             if not self.turn.take(-1 if timeout == FOREVER else max(timeout, 0)):
                 return  # another thread polls: what comes is its to have
-            self._timed(got, n, deadline, take)
-            if self.closing:  # since the last wait: what it brought would be delivered too late
-                raise RuntimeError(CLOSED)
+            if self._may_go_on(deadline):
+                self._timed(got, n, deadline, take)
+            else:
+                self._require_open()
+        except BaseException:
+            self._take_back(got)
+            raise
         finally:
             self.turn.give_back()
 
+    def _heed_the_last_signal(self) -> None:
+        """A handler that found us in our turn, after the last look, has left the close to us."""
+        if self.close is not None:
+            raise RuntimeError(CLOSED)
+
+    def _require_open(self) -> None:
+        if self.closing:
+            raise RuntimeError(CLOSED)
+
+    def _take_back(self, got: list[Message]) -> None:
+        """The user does not get these, for an exception ends the poll.
+
+        Before `Ownership.gathered` has forgotten them, and before another thread has its turn: one
+        that waits to close would take them for delivered, and commit them.
+        """
+        self.disturb()  # what was cut short comes before the next record
+        self.give_back(got)
+        got.clear()
+
     def _timed(self, got: list[Message], n: int, deadline: float, take: _Take) -> None:
-        if not self._may_go_on(deadline):
-            return
         try:
             with self._ownership.lock:  # another thread's poll that is on its short way ends first
                 self.calm_until = NEVER
                 self._ownership.gathered = got
             self._times.entered(clock.now())
             self._gather(got, n, deadline, take)
+            self._may_go_on(FOREVER)
+            self._require_open()  # since the last wait: what it brought would come too late
+        except BaseException:
+            self._take_back(got)
+            raise
         finally:
             self._may_go_on(FOREVER)
             with self._ownership.lock:
@@ -202,8 +228,7 @@ class Polling:
     def _gather(self, got: list[Message], n: int, deadline: float, take: _Take) -> None:
         ownership = self._ownership
         while True:
-            if self.closing:
-                raise RuntimeError(CLOSED)
+            self._require_open()
             now = clock.now()
             self._mailbox.last_poll = now
             if not got:
@@ -211,8 +236,7 @@ class Polling:
             elif self._mailbox.items:
                 return  # processed before the next call, which may take partitions away
             self._handover.require_usable()
-            if ownership.errors:
-                got.append(ownership.errors.popleft())
+            if ownership.errors and self._take_an_error(got):
                 return
             if (not got and self._draining.news()) or self._is_told_to_end():
                 return
@@ -231,6 +255,15 @@ class Polling:
             early = more and time.monotonic() < deadline
             if len(got) >= n or (remaining <= wait and not early):
                 return
+
+    def _take_an_error(self, got: list[Message]) -> bool:
+        """Another thread may drop what it unassigns meanwhile: then there is none."""
+        errors = self._ownership.errors
+        with self._ownership.lock:
+            got += list(errors)[:1]
+            if errors:
+                errors.popleft()
+        return bool(got)
 
     def _is_told_to_end(self) -> bool:
         """Whether a `Shutdown` has noted a signal, once for each: the user's loop looks there.

@@ -194,7 +194,7 @@ def test_who_takes_turns_lets_those_who_wait_go_first() -> None:
     assert held.wait(PATIENCE)
     assert not _elsewhere(partial(lock.try_within, 0.01))
     waiter.start()
-    until(lambda: lock._waiting == 1)
+    until(lambda: len(lock._waiting) == 1)
     polite.start()
     polite.join(0.2)  # were it rude, it would end now
     go_on.set()
@@ -251,7 +251,7 @@ def test_who_takes_turns_in_a_signal_handler_does_not_wait_for_what_that_interru
     lock = TurnLock()
     with lock:
         assert lock.take_turn(PATIENCE)
-    lock._waiting = 1  # it was interrupted while it waited
+    lock._waiting.add(threading.get_ident())  # it was interrupted while it waited
     assert lock.take_turn(0.01)
 
 
