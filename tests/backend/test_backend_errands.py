@@ -67,6 +67,7 @@ def errands(
     tell: Callable[[Event], None] = lambda _: None,
     owns: Callable[[TopicPartition], bool] = lambda _: True,
     going: Callable[[], bool] = lambda: False,
+    giving_up: Callable[[], bool] = lambda: False,
     found: Callable[[StartsFound], None] = lambda _: None,
 ) -> Errands:
     return Errands(
@@ -77,7 +78,7 @@ def errands(
             read_committed=True,
             tell=tell,
             owns=owns,
-            giving_up=lambda: False,
+            giving_up=giving_up,
             going=going,
             found=found,
             wake=lambda: None,
@@ -176,6 +177,23 @@ def test_what_a_partition_is_refused_for_is_said_of_all_that_stand_in_line() -> 
         with pytest.raises(StopIteration) as ended:
             errand.send(None)
         assert ended.value.value == {THERE: refused}
+
+
+@pytest.mark.parametrize(("giving_up", "asks"), [(True, 2), (False, 5)])
+def test_a_commit_does_not_wait_for_a_round_that_waits_for_it(giving_up: bool, asks: int) -> None:
+    """Trap 13: refused while members join, it would be sent until this one is put out."""
+    line = errands(ONE, giving_up=lambda: giving_up)
+    errand = line.commit({THERE: OffsetAndMetadata(offset=1)})
+    refused = [OffsetsCommitted(errors={THERE: ErrorCode.rebalance_in_progress})]
+    wanted, sent, results = next(errand), 0, None
+    try:
+        while sent < 5:
+            sent += isinstance(wanted, Ask)
+            wanted = errand.send(refused if isinstance(wanted, Ask) else None)
+    except StopIteration as ended:
+        results = ended.value
+    assert sent == asks
+    assert results == ({THERE: ErrorCode.rebalance_in_progress} if giving_up else None)
 
 
 def test_while_the_group_is_being_left_a_commit_takes_none_along() -> None:

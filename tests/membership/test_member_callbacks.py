@@ -315,6 +315,20 @@ def test_a_missed_sync_keeps_what_is_owned_under_its_old_generation() -> None:
     assert box.subscription().generation == 1
 
 
+def test_who_is_no_member_any_more_when_it_syncs_has_lost_everything_once() -> None:
+    """Trap 1: in the middle of a round, between JoinGroup's answer and SyncGroup's."""
+    box = stable()
+    box.beat(ErrorCode.rebalance_in_progress)
+    box.answer_join(generation=2)
+    box.answer_sync(error=ErrorCode.unknown_member_id)
+    assert box.actions() == lost_and_released(T01)
+    box.do_steps()
+    box.tick(1.0)
+    assert box.subscription().owned == NOTHING
+    assert box.subscription().generation == -1
+    assert box.actions() == lost_and_released(T01), "once"
+
+
 # --- a coordinator that refuses us ----------------------------------------------------------
 
 
