@@ -52,7 +52,8 @@ from kafka_coop.turns import TurnLock, is_called_from
 from kafka_coop.types import Assignor
 
 _HOLDERS = tuple(
-    f"kafka_coop.{name}" for name in ("backend", "client", "consumer", "fetching", "turns")
+    f"{__name__.rpartition('.')[0]}.{name}"
+    for name in ("backend", "client", "consumer", "fetching", "turns")
 )
 """Modules in which a thread is that has a consumer's lock, or its turn to poll."""
 
@@ -645,7 +646,7 @@ class CoopConsumer(Closeable):
         self._polling.closing = True
         self._polling.disturb(for_good=True)
         if self._is_inside:
-            self._polling.close = partial(self._leave, drain)
+            self._polling.close_later(partial(self._leave, drain))
         else:
             self._leave(drain)
 
@@ -658,6 +659,7 @@ class CoopConsumer(Closeable):
             self._polling.turn.give_back()
 
     def _leave_in_turn(self, drain: timedelta | None) -> None:
+        begun = False
         try:
             with self._lock:  # another thread's poll that is on its short way ends first
                 self._leaving, self._polling.close = True, None
@@ -666,12 +668,15 @@ class CoopConsumer(Closeable):
                 with self._lock:
                     self._fetcher.hold(True)  # noqa: FBT003  # its only argument
                 leaving.hand_over(self._draining)
+            begun = True
             leaving.leave(commit_first=self._by_hand.active)
         finally:
             try:
-                if self._unusable is None:  # else a callback has forked: it is the parent's to end
+                # Where a Ctrl-C came before, the next `close` does all of it. And where a callback
+                # has forked, the end is the parent's.
+                if begun and self._unusable is None:
                     self._end()
-            finally:  # where a Ctrl-C came before the end had begun, the next `close` begins anew
+            finally:
                 self._leaving = False
 
     def _end(self) -> None:

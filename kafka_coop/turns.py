@@ -17,6 +17,9 @@ from types import FrameType, TracebackType
 
 _PAUSE = 0.0002
 
+_LOOK = 0.05
+"""Seconds of one wait, at most."""
+
 
 class TurnLock:
     """A reentrant lock for one thread that takes it again and again, and others now and then.
@@ -49,7 +52,8 @@ class TurnLock:
         me = threading.get_ident()
         try:
             self._waiting.add(me)
-            self.raw.acquire()
+            while not self.raw.acquire(timeout=_LOOK):
+                self._waiting.add(me)  # a signal handler that waited in between has taken it out
             self.held += 1
         finally:
             self._waiting.discard(me)
@@ -139,7 +143,7 @@ class Turn:
 
     def give_back(self) -> None:
         """Undoes `take`, if it was had: an exception may have come from there, or from the wait."""
-        if self.mine:
+        while self.mine:
             self._lock.release()
 
 
@@ -147,7 +151,7 @@ def is_called_from(modules: tuple[str, ...]) -> bool:
     """Whether this thread is inside a call of one of these, which called us back or is interrupted.
 
     The calls of the asking module that are right around us do not count: one method that uses
-    another.
+    another. Nor does an iteration, which calls what a class of the user's may override.
 
     Args:
         modules: Their names, or what these begin with.
@@ -156,9 +160,13 @@ def is_called_from(modules: tuple[str, ...]) -> bool:
     asking = _module(frame)
     while frame is not None and _module(frame) == asking:
         frame = frame.f_back
-    while frame is not None and not _module(frame).startswith(modules):
+    while frame is not None and not (_module(frame).startswith(modules) and _holds(frame)):
         frame = frame.f_back
     return frame is not None
+
+
+def _holds(frame: FrameType) -> bool:
+    return frame.f_code.co_name not in {"__iter__", "__next__"}
 
 
 def _module(frame: FrameType | None) -> str:

@@ -218,8 +218,10 @@ class Jobs:
         except BaseException as error:
             if job is None:
                 raise
-            if not job.promise.done():
-                job.promise.set_exception(error)  # raised where the result is awaited
+            done = job.promise.done()
+            job.promise.set_exception(error)  # raised where the result is awaited, if there is none
+            if done and not isinstance(error, Exception):
+                raise
             return True
         return False
 

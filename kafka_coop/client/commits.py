@@ -230,12 +230,14 @@ class Commits:
         """
         first: BaseException | None = None
         for _ in range(len(self._pending)):
-            if not (done := self._pending[0].promise.done()) and not for_good:
+            promise = self._pending[0].promise
+            if not promise.done() and not for_good:
                 break
             asked = self._pending.popleft()
             late = dict.fromkeys(asked.offsets, ErrorCode.request_timed_out)
             try:
-                results = asked.promise.result(0) if done else late
+                ended = promise.done() and not promise.cancelled()
+                results = promise.result(0) if ended else late
                 self._report(asked.serial, asked.offsets, results, asked.refusal)
             except BaseException as error:  # noqa: BLE001  # Ctrl-C in a callback included
                 first = first or error

@@ -8,6 +8,7 @@ slices of it records are looked for.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import TypeAlias
@@ -77,7 +78,7 @@ class Polling:
         turn: Of the thread that polls, or closes.
         closing: Nothing is delivered any more.
         close: What a callback or a signal handler has asked of the poll in which it runs: to
-            close the consumer in the end. None: nobody has.
+            close the consumer in the end. None: nobody has. That thread's poll alone does it.
         calm_until: On `backend.clock`: until then, and while the mailbox is empty, there is
             nothing to do but to deliver records.
     """
@@ -97,6 +98,7 @@ class Polling:
         self.turn = Turn()
         self.closing = False
         self.close: Callable[[], None] | None = None
+        self._closer = 0
         self.calm_until = NEVER
         self._never_calm = False
         self._signals_seen = signals_noted()
@@ -160,9 +162,18 @@ class Polling:
         finally:
             self.turn.give_back()
 
+    def close_later(self, close: Callable[[], None]) -> None:
+        """Has the poll in which this thread is close the consumer in the end."""
+        self._closer = threading.get_ident()
+        self.close = close
+
+    @property
+    def _is_to_close(self) -> bool:
+        return self.close is not None and self._closer == threading.get_ident()
+
     def _heed_the_last_signal(self) -> None:
         """A handler that found us in our turn, after the last look, has left the close to us."""
-        if self.close is not None:
+        if self._is_to_close:
             raise RuntimeError(CLOSED)
 
     def _require_open(self) -> None:
@@ -176,8 +187,10 @@ class Polling:
         that waits to close would take them for delivered, and commit them.
         """
         self.disturb()  # what was cut short comes before the next record
-        self.give_back(got)
-        got.clear()
+        if got:
+            with self._ownership.lock:  # another thread's seek may take some of these out
+                self.give_back(got)
+                got.clear()
 
     def _timed(self, got: list[Message], n: int, deadline: float, take: _Take) -> None:
         try:
@@ -216,11 +229,12 @@ class Polling:
             Exception: The first that a callback raised. Not where it would hide a SystemExit or
                 a Ctrl-C.
         """
-        close, self.close = self.close, None
-        if close is None:
+        if not self._is_to_close:
             return
+        close, self.close = self.close, None
         try:
-            close()
+            if close is not None:
+                close()
         except Exception:
             if isinstance(ended, Exception):
                 raise
@@ -258,8 +272,8 @@ class Polling:
 
     def _take_an_error(self, got: list[Message]) -> bool:
         """Another thread may drop what it unassigns meanwhile: then there is none."""
-        errors = self._ownership.errors
         with self._ownership.lock:
+            errors = self._ownership.errors
             got += list(errors)[:1]
             if errors:
                 errors.popleft()
@@ -284,8 +298,9 @@ class Polling:
         self._handover.require_usable()
         if got and not self.may_deliver(clock.now()):
             # Stopped or starved in the wait: what came in the end is not ours any more.
-            self.put_back(got)
-            got[:] = [message for message in got if message.error() is not None]
+            with self._ownership.lock:
+                self.put_back(got)
+                got[:] = [message for message in got if message.error() is not None]
         return len(got) > had
 
     def _attend(self, now: float, deadline: float) -> None:

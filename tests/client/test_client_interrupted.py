@@ -145,12 +145,45 @@ def test_close_closes_though_a_ctrl_c_left_a_lock_taken(where: str, event: str) 
     assert is_closed(one)
 
 
-@pytest.mark.parametrize("where", ["_leave_in_turn", "_end"])
-def test_a_second_close_does_what_a_ctrl_c_kept_the_first_from(where: str) -> None:
+@pytest.mark.parametrize(
+    ("file", "where"),
+    [("consumer.py", "_leave_in_turn"), ("turns.py", "__enter__"), ("consumer.py", "_end")],
+)
+def test_a_second_close_does_what_a_ctrl_c_kept_the_first_from(file: str, where: str) -> None:
     one = consumer()
-    with pytest.raises(KeyboardInterrupt), striking_at("consumer.py", where, "call"):
+    with pytest.raises(KeyboardInterrupt), striking_at(file, where, "call"):
         one.close()
+    assert one.assignment() == [], "nothing was ended before the group was left"
     one.close()
+    assert is_closed(one)
+
+
+def test_a_close_that_a_callback_asked_for_is_its_own_threads() -> None:
+    """Another thread's poll took it, and waited beyond its time for what it was to close."""
+    one = consumer()
+    asked, go_on = threading.Event(), threading.Event()
+
+    def on_assign(*_: object) -> None:
+        one.close()
+        asked.set()
+        go_on.wait(PATIENCE)
+
+    def poll() -> None:
+        with pytest.raises(RuntimeError, match="Consumer closed"):
+            one.poll(PATIENCE)
+
+    one.subscribe(["t"], on_assign=on_assign)
+    one._mailbox.put(step())
+    first = threading.Thread(target=poll)
+    first.start()
+    assert asked.wait(PATIENCE)
+    second = threading.Thread(target=lambda: one.poll(0.01), daemon=True)
+    second.start()
+    second.join(PATIENCE)
+    in_time = not second.is_alive()
+    go_on.set()
+    first.join(PATIENCE)
+    assert in_time
     assert is_closed(one)
 
 
