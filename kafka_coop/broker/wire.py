@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -10,12 +13,12 @@ from typing import TypeAlias
 from kafka_coop.broker.diagnosis import Peer, Stage, again, cut
 from kafka_coop.broker.frames import FrameSplitter, frame
 from kafka_coop.errors import ConnectionFailedError, MalformedDataError, RequestFailedError
-from kafka_coop.protocol.messages import Request, Response
+from kafka_coop.protocol.messages import OffsetCommit, Request, Response
 from kafka_coop.protocol.requests import decode_response, encode_request
 
 _CORRELATION_BYTES = 4
 _LARGEST_CORRELATION = 0x7FFF_FFFF
-
+_NO_LINGERING = struct.pack("ii", 1, 0)
 
 Answered: TypeAlias = Callable[[Response | RequestFailedError], None]
 """Takes the outcome of a request, once, in the event loop and in no call of ours to it."""
@@ -132,6 +135,8 @@ class Wire(asyncio.Protocol):
             # Not now: whoever fails a wire may be in the middle of something.
             asyncio.get_running_loop().call_soon(waiting.answered, again(error))
         if self._transport is not None:
+            if any(isinstance(waiting.request, OffsetCommit) for waiting in in_flight.values()):
+                _recall_what_is_under_way(self._transport)
             # Not close(): under TLS that waits for the broker's goodbye.
             self._transport.abort()
 
@@ -188,3 +193,17 @@ class Wire(asyncio.Protocol):
         if not self._in_flight:
             self._nothing_in_flight.set()
         waiting.answered(response)
+
+
+def _recall_what_is_under_way(transport: asyncio.Transport) -> None:
+    """What the kernel has not sent, or the broker not acknowledged, is not to arrive any more.
+
+    It would go on sending after the socket is closed, for minutes: once the network is back, a
+    commit that was given up would arrive behind the later ones of another connection, with the same
+    member and generation, and take the group back. (What has arrived can't be recalled, and a
+    request that nobody could repeat is better late than never: a LeaveGroup.)
+    """
+    connection: socket.socket | None = transport.get_extra_info("socket")
+    if connection is not None:
+        with contextlib.suppress(OSError):  # it is closed
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGERING)

@@ -57,6 +57,10 @@ wants nothing. It asks nobody for that, and takes some milliseconds."""
 _TRIES = 20
 """To tell of a rebalance: for many a Ctrl-C, not without end."""
 
+_NO_COORDINATOR: frozenset[int] = frozenset(
+    {ErrorCode.coordinator_not_available, ErrorCode.not_coordinator}
+)
+
 _OF_ONE = frozenset(
     {
         ErrorCode.unknown_topic_or_partition,
@@ -272,6 +276,8 @@ class GroupFetcher(Queries):
     def hears(self, topic: str, within: float) -> bool:
         """Whether the group's coordinator answers, within so many seconds.
 
+        One that says that it is none any more does not: a commit would wait for its heir.
+
         `commit` waits for it as long as librdkafka likes. What was committed of the topic's own
         partitions may be kept back for as long as a transaction lasts: so it is asked for one that
         is none's.
@@ -280,7 +286,7 @@ class GroupFetcher(Queries):
         try:
             self._consumer.committed([nowhere], within)
         except KafkaException as failure:
-            return failure.args[0].code() not in UNHEARD
+            return failure.args[0].code() not in UNHEARD | _NO_COORDINATOR
         return True
 
     def commit(

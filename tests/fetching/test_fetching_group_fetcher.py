@@ -562,6 +562,8 @@ def test_what_ends_the_membership_is_fatal_and_says_what_to_do(
         (None, True),
         (KafkaError._TIMED_OUT, False),
         (KafkaError._TIMED_OUT_QUEUE, False),
+        (int(ErrorCode.not_coordinator), False),
+        (int(ErrorCode.coordinator_not_available), False),
         (KafkaError.GROUP_AUTHORIZATION_FAILED, True),
     ],
 )
