@@ -613,8 +613,8 @@ class CoopConsumer(Closeable):
         Calls on_revoke (or on_lost, where the group went on without us), commits what
         auto-commit is due to commit (not after `unsubscribe`), and sends LeaveGroup (static
         members do not, unless they drained under ``group.protocol=classic``). Wakes other threads'
-        `poll`. A second call does nothing, but for one after a first that a Ctrl-C ended while it
-        waited for another thread's poll.
+        `poll`. A second call does nothing, but for one after a first that a Ctrl-C ended before it
+        had begun to leave, while it waited for another thread, say.
 
         Inside a poll of the same thread, that is in any callback or in a signal handler that
         interrupts `poll` or `consume`, it returns at once, and that poll does all of this in the

@@ -49,14 +49,8 @@ class TurnLock:
                 return
         else:
             time.sleep(_PAUSE)
-        me = threading.get_ident()
-        try:
-            self._waiting.add(me)
-            while not self.raw.acquire(timeout=_LOOK):
-                self._waiting.add(me)  # a signal handler that waited in between has taken it out
-            self.held += 1
-        finally:
-            self._waiting.discard(me)
+        while not self.try_within(_LOOK):
+            pass  # announced anew: a signal handler that waited in between has taken it back
 
     def __exit__(
         self,

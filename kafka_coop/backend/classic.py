@@ -28,7 +28,7 @@ from kafka_coop.backend.errand_runner import ErrandRunner
 from kafka_coop.backend.errands import Errand, Errands, Surroundings, patience
 from kafka_coop.backend.interface import Observer
 from kafka_coop.backend.mailbox import Mailbox, TopicErrors
-from kafka_coop.backend.promises import NOT_HERE, Promise, refused
+from kafka_coop.backend.promises import NOT_HERE, Promise, keep, refused
 from kafka_coop.backend.silence import Silence
 from kafka_coop.backend.standing import Standing
 from kafka_coop.broker.blocking import run_blocking
@@ -248,17 +248,9 @@ class ClassicBackend:
         return promise
 
     def _begin(self, promise: Promise[T], work: Coroutine[Any, Any, T]) -> None:
-        def end(task: asyncio.Task[T]) -> None:
-            self._promises.discard(promise)
-            if task.cancelled():
-                promise.cancel()
-            elif (error := task.exception()) is not None:
-                promise.set_exception(error)
-            else:
-                promise.set_result(task.result())
-
         task = asyncio.get_running_loop().create_task(work)
-        task.add_done_callback(end)
+        task.add_done_callback(partial(keep, promise))
+        task.add_done_callback(lambda _: self._promises.discard(promise))
         promise.when_cancelled(lambda: self._call(task.cancel))
 
     # --- the membership thread -------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import enum
 import threading
 import time
@@ -144,6 +145,16 @@ def wait_for_all(promises: Iterable[Promise[T]], seconds: float) -> None:
     for promise in promises:
         if not promise.done():
             promise.wait(max(0.0, ends - time.monotonic()))
+
+
+def keep(promise: Promise[T], task: asyncio.Task[T]) -> None:
+    """What a task has ended with is what was promised."""
+    if task.cancelled():
+        promise.cancel()
+    elif (error := task.exception()) is not None:
+        promise.set_exception(error)
+    else:
+        promise.set_result(task.result())
 
 
 def refused(why: str = STOPPED) -> Promise[T]:

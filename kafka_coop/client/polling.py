@@ -168,12 +168,13 @@ class Polling:
         self.close = close
 
     @property
-    def _is_to_close(self) -> bool:
-        return self.close is not None and self._closer == threading.get_ident()
+    def _close_of_ours(self) -> Callable[[], None] | None:
+        """`close`, where it is this thread's poll that is to do it."""
+        return self.close if self._closer == threading.get_ident() else None
 
     def _heed_the_last_signal(self) -> None:
         """A handler that found us in our turn, after the last look, has left the close to us."""
-        if self._is_to_close:
+        if self._close_of_ours is not None:
             raise RuntimeError(CLOSED)
 
     def _require_open(self) -> None:
@@ -229,12 +230,11 @@ class Polling:
             Exception: The first that a callback raised. Not where it would hide a SystemExit or
                 a Ctrl-C.
         """
-        if not self._is_to_close:
+        if (close := self._close_of_ours) is None:
             return
-        close, self.close = self.close, None
+        self.close = None
         try:
-            if close is not None:
-                close()
+            close()
         except Exception:
             if isinstance(ended, Exception):
                 raise

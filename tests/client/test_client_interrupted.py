@@ -5,11 +5,10 @@ Nor is anything committed that nobody was given.
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from datetime import timedelta
-from types import FrameType
 from typing import Any
 
 import confluent_kafka
@@ -17,7 +16,7 @@ import pytest
 from confluent_kafka import Message, TopicPartition
 from fetching_stand_in import StandIn
 from prometheus_client import CollectorRegistry
-from striking import wherever_it_strikes
+from striking import calling_at, wherever_it_strikes
 
 from kafka_coop import CoopConsumer
 from kafka_coop.backend.mailbox import StartsFound
@@ -192,7 +191,7 @@ def test_a_signal_handlers_close_at_the_very_end_of_a_poll_closes() -> None:
     one = consumer()
     with (
         pytest.raises(RuntimeError, match="Consumer closed"),
-        calling_at("turns.py", "give_back", one.close),
+        calling_at("turns.py", "give_back", "call", one.close),
     ):
         one.poll(0)
     assert is_closed(one)
@@ -251,33 +250,8 @@ def step() -> Step:
     return Step(step_id=999, actions=(own, CallAssigned(partitions=partitions)))
 
 
-def striking_at(file: str, function: str, event: str) -> _At:
+def striking_at(file: str, function: str, event: str) -> AbstractContextManager[None]:
     def strike() -> None:
         raise KeyboardInterrupt
 
-    return _At(file, function, event, strike)
-
-
-def calling_at(file: str, function: str, call: Any) -> _At:
-    return _At(file, function, "call", call)
-
-
-class _At:
-    """Calls something once, where a function of a file begins, or ends, in this thread."""
-
-    def __init__(self, file: str, function: str, event: str, call: Any) -> None:
-        self._where = file, function, event
-        self._call = call
-
-    def __enter__(self) -> None:
-        sys.setprofile(self._look)
-
-    def __exit__(self, *_: object) -> None:
-        sys.setprofile(None)
-
-    def _look(self, frame: FrameType, event: str, _: Any) -> None:
-        file, function, wanted = self._where
-        code = frame.f_code
-        if event == wanted and code.co_name == function and code.co_filename.endswith(file):
-            sys.setprofile(None)
-            self._call()
+    return calling_at(file, function, event, strike)

@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import pytest
 from confluent_kafka import KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from prometheus_client import CollectorRegistry
 
 from kafka_coop import CoopConsumer
@@ -244,6 +245,14 @@ def publish(
         for partition in partitions:
             producer.produce(topic, value, partition=partition)
     assert producer.flush(PATIENCE) == 0
+
+
+def group_description(cluster: Cluster, group: str) -> Any:
+    """What the coordinator tells of a group."""
+    # It must outlive its question: else there is no answer.
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    (described,) = admin.describe_consumer_groups([group]).values()
+    return described.result(PATIENCE)
 
 
 def code(error: BaseException) -> int:

@@ -41,6 +41,28 @@ def striking(number: int, files: Collection[str], error: type[BaseException]) ->
 
 
 @contextmanager
+def calling_at(file: str, function: str, event: str, call: Callable[[], object]) -> Iterator[None]:
+    """Calls something once, in this thread, where a function begins or ends: ``call``, ``return``.
+
+    Args:
+        file: What its file's name ends with.
+    """
+
+    def look(frame: FrameType, happens: str, _: Any) -> None:
+        code = frame.f_code
+        if (happens, code.co_name) == (event, function) and code.co_filename.endswith(file):
+            sys.setprofile(None)
+            call()
+
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+
+
+@contextmanager
 def handled(number: int, handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     """Has a signal's handler for a while. Whoever sends the signal has ended that before.
 

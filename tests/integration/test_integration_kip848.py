@@ -28,6 +28,7 @@ from integration_support import (
     Member,
     UserError,
     code,
+    group_description,
     in_background,
     members,
     publish,
@@ -735,9 +736,7 @@ def of_policy(request: pytest.FixtureRequest) -> Iterator[Callable[[str, str], K
 
 
 def type_of(kafka: KafkaCluster, group: str) -> ConsumerGroupType:
-    admin = kafka.admin()  # it must outlive its question: else there is no answer
-    (described,) = admin.describe_consumer_groups([group]).values()
-    found: ConsumerGroupType = described.result(PATIENCE).type
+    found: ConsumerGroupType = group_description(kafka, group).type
     return found
 
 

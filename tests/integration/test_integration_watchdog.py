@@ -14,10 +14,19 @@ from typing import Any
 
 import pytest
 import trustme
-from confluent_kafka.admin import AdminClient
 from cryptography.hazmat.primitives import serialization
 from integration_processes import children, ignores, is_running
-from integration_support import PATIENCE, Cluster, Member, classic, members, shared, unique, until
+from integration_support import (
+    PATIENCE,
+    Cluster,
+    Member,
+    classic,
+    group_description,
+    members,
+    shared,
+    unique,
+    until,
+)
 from test_integration_processes import Child
 
 from kafka_coop.testing import EmbeddedKafka, LocalKafka
@@ -102,9 +111,7 @@ def beats(member: Member) -> float:
 
 def in_group(kafka: KafkaCluster, member: Member) -> int:
     """How many members the coordinator has in its books."""
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    (described,) = admin.describe_consumer_groups([member.group]).values()
-    return len(described.result(PATIENCE).members)
+    return len(group_description(kafka, member.group).members)
 
 
 @pytest.mark.kafka

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import ConsumerGroupState, KafkaError
-from integration_support import PATIENCE, code, in_background, members, shared, until
+from integration_support import code, group_description, in_background, members, shared, until
 from mixed_support import PARTITIONS, Guest, Trial, trial
 
 from kafka_coop.testing.cluster import KafkaCluster
@@ -90,9 +90,7 @@ def losses(group: Trial) -> list[Event]:
 
 
 def state(group: Trial) -> ConsumerGroupState:
-    admin = group.kafka.admin()
-    (described,) = admin.describe_consumer_groups([group.group]).values()
-    found: ConsumerGroupState = described.result(PATIENCE).state
+    found: ConsumerGroupState = group_description(group.kafka, group.group).state
     return found
 
 

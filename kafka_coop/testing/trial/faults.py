@@ -46,15 +46,14 @@ _ASKED_AGAIN: Final = timedelta(seconds=1)
 _ASKINGS: Final = 60
 """Of brokers that are all up, before a topic that does not come back ends the run."""
 
-_OTHERS: Final[Mapping[Client, Mapping[str, Any]]] = {
-    "java": {
-        "heartbeat_interval_ms": OTHERS_HEARTBEAT // timedelta(milliseconds=1),
-        "metadata_max_age_ms": 1000,
-    },
-    "confluent": {"heartbeat_interval_ms": OTHERS_HEARTBEAT // timedelta(milliseconds=1)},
+_BEATS: Final = {"heartbeat_interval_ms": OTHERS_HEARTBEAT // timedelta(milliseconds=1)}
+
+OTHERS: Final[Mapping[Client, Mapping[str, Any]]] = {
+    "java": {**_BEATS, "metadata_max_age_ms": 1000},
+    "confluent": _BEATS,
 }
-"""Settings of other clients' members: with the default of 3 s their sessions of 6 s would end at
-the first heartbeat that a network delays."""
+"""Other clients, and settings of their members: with the default of 3 s their sessions of 6 s would
+end at the first heartbeat that a network delays."""
 
 ASIDE: Final = 3
 """Partitions of the topic beside the one that is judged; so many of a group may have no other."""
@@ -113,7 +112,7 @@ class Arena:
             self.crew.start(name, client, strategies, output=self.output, aside=self.aside)
         else:
             self.others[name] = client
-            self.crew.start(name, client, strategies, **_OTHERS[client])
+            self.crew.start(name, client, strategies, **OTHERS[client])
         return name
 
     def replace(self, name: str) -> str:

@@ -42,9 +42,8 @@ from kafka_coop.testing.trial.copies import PARTITIONS as OUTPUTS
 from kafka_coop.testing.trial.copies import Record, explain, read_copies, wait_for_copies
 from kafka_coop.testing.trial.crew import Crew
 from kafka_coop.testing.trial.ending import REASONS
-from kafka_coop.testing.trial.faults import ASIDE, FAULTS, Arena, Deck, Started
+from kafka_coop.testing.trial.faults import ASIDE, FAULTS, OTHERS, Arena, Deck, Started
 from kafka_coop.testing.trial.load import Load
-from kafka_coop.testing.trial.member import Client
 from kafka_coop.testing.trial.origin import origin_now
 from kafka_coop.testing.trial.outcome import DELETED, NANO, RESULT, Injected, Plan, Result
 from kafka_coop.testing.unavailable import KafkaUnavailableError
@@ -55,7 +54,6 @@ _PATIENCE: Final = timedelta(minutes=5)
 _SETTLING: Final = timedelta(minutes=4)
 _GRACE: Final = timedelta(minutes=5)
 """More time, at least, for the faults of a plan than it says: brokers may start slowly."""
-OTHERS: Final[tuple[Client, ...]] = ("java", "confluent")
 SAFE: Final = {"min.insync.replicas": "2", "transaction.state.log.min.isr": "2"}
 """What a broker acknowledged must be on two: one of three may die at any time."""
 
