@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from kafka_coop.config import parse
 from kafka_coop.fetching.log_offsets import LogOffsets
@@ -26,9 +26,6 @@ class Beginnings:
         logs: Who knows the logs.
         extents: Who knows how far transactions reach in them.
         remembered: Which topics the checkpoint was begun with.
-        gone: Topics that were made anew since. What the group has committed of these may be of the
-            ones before: a run that ends in the moment that they are made anew commits what it has
-            read, and the brokers take it for the new ones'.
     """
 
     def __init__(
@@ -37,32 +34,25 @@ class Beginnings:
         logs: LogOffsets,
         extents: Extents,
         remembered: Remembered,
-        gone: Collection[str] = (),
     ) -> None:
         self._options = options
         self._logs = logs
         self._extents = extents
         self._remembered = remembered
         self._fetching = parse(options.kafka).fetcher
-        self._gone = frozenset(gone)
-        self._begun = set[TopicPartition]()
 
     def __call__(self, came: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, int]:
         """Where each is begun.
 
-        A committed offset wins over startingOffsets, but of a topic that is gone, once: what is
-        committed of it later, others have read of the new one. What was not there when the
-        checkpoint was begun is read from its beginning, as the built-in source does: else the
-        records between a partition's creation and its discovery would be skipped.
+        A committed offset wins over startingOffsets. What was not there when the checkpoint was
+        begun is read from its beginning, as the built-in source does: else the records between a
+        partition's creation and its discovery would be skipped.
 
         Raises:
             DataLossError, KafkaException, LogsNotToldError, NoProgressError, OptionError
         """
         options = self._options
-        anew = {of for of in came if of.topic in self._gone and of not in self._begun}
-        positions = {
-            of: c.offset for of, c in came.items() if c.offset is not None and of not in anew
-        }
+        positions = {of: c.offset for of, c in came.items() if c.offset is not None}
         if options.horizon is not None:
             positions |= {
                 of: horizon_start(
@@ -84,9 +74,7 @@ class Beginnings:
         earliest = Boundary(option="startingOffsets", offset=EARLIEST)
         solve = functools.partial(resolve, logs=self._logs, latest_if_none=options.latest_if_none)
         begins = solve(options.starting, old)
-        found = positions | solve(earliest, new) | begins | self._within_the_logs(begins)
-        self._begun |= anew
-        return found
+        return positions | solve(earliest, new) | begins | self._within_the_logs(begins)
 
     def _within_the_logs(self, begins: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """An offset of startingOffsets that the log does not have is told before it is claimed.

@@ -43,6 +43,10 @@ class Committed:
         return self.offset is not None and not self.unread
 
 
+NOTHING = Committed(offset=None, run=None)
+"""Nobody has committed anything."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Hold:
     """A partition that the query holds.

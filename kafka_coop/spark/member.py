@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -26,7 +27,7 @@ from kafka_coop.hopeless import HOPELESS
 from kafka_coop.kafka_errors import CommitException
 from kafka_coop.listener import RebalanceListener
 from kafka_coop.spark.errors import DataLossError, MembershipError, OptionError, names_of
-from kafka_coop.spark.holdings import Committed, Holdings
+from kafka_coop.spark.holdings import NOTHING, Committed, Holdings
 from kafka_coop.spark.latency import RebalanceLatency
 from kafka_coop.spark.offsets import claim_of
 from kafka_coop.spark.options import StreamOptions
@@ -71,6 +72,10 @@ class Member:
         holdings: What is held; guarded by `changed` from now on.
         instance_id: A static member's; None: dynamic, or as ``kafka.*`` says.
         begin: Where to begin partitions that came.
+        gone: Topics that were made anew since the checkpoint's last offset. What the group has
+            committed of these may be of the ones before: a run that ends in the moment that they
+            are made anew commits what it has read, and the brokers take it for the new ones'. It
+            does not count, once: what is committed later, others have read of the new ones.
 
     Attributes:
         changed: Guards `holdings` and is notified of every change.
@@ -89,6 +94,7 @@ class Member:
         *,
         instance_id: str | None,
         begin: Begin,
+        gone: Collection[str] = (),
     ) -> None:
         self.changed = threading.Condition()
         self.holdings = holdings
@@ -100,6 +106,8 @@ class Member:
         self.went: frozenset[TopicPartition] = frozenset()
         self._options = options
         self._begin = begin
+        self._gone = frozenset(gone)
+        self._begun_anew: set[TopicPartition] = set()
         self._coming: set[TopicPartition] = set()
         self._untold: list[TopicPartition] = []  # of which nobody told where they begin, last last
         self._sent: dict[TopicPartition, tuple[int, str]] = {}
@@ -110,6 +118,7 @@ class Member:
         self._failure: BaseException | None = None
         self._last_error: str | None = None
         static = {} if instance_id is None else {"group.instance.id": instance_id}
+        self._parent = os.getppid()
         self._consumer = CoopConsumer(
             {**options.kafka, **_QUIET_FETCHER, **static, "on_commit": self._committed}
         )
@@ -286,6 +295,7 @@ class Member:
         try:
             self._subscribe()
             while not self._closing:
+                self._refuse_to_outlive()
                 self._turn()
                 time.sleep(_PAUSE if self.is_settled else _EAGER_PAUSE)
         except BaseException as error:  # noqa: BLE001  # Spark's thread raises it
@@ -296,6 +306,18 @@ class Member:
             with contextlib.suppress(Exception):
                 # Who has drained says LeaveGroup, although it is static. It need not wait for it.
                 self._consumer.close(drain=timedelta(0) if self._for_good else None)
+
+    def _refuse_to_outlive(self) -> None:
+        """Nobody reads what is held by a reader whose Spark was killed.
+
+        Mostly it notices by itself, when it asks Spark for something. In the midst of a call that
+        waits for others it would not, and they may go on for hours.
+
+        Raises:
+            MembershipError: The process that started this one is no more.
+        """
+        if os.getppid() != self._parent:
+            raise MembershipError("the driver that started this reader has died: it leaves")
 
     def _subscribe(self) -> None:
         options = self._options
@@ -331,7 +353,7 @@ class Member:
 
     def _take_in(self) -> None:
         """What came is held from here on: where to begin is found, and claimed."""
-        committed = self.committed(self._coming)
+        committed = self._of_what_is_there(self.committed(self._coming))
         # First what needs nobody's answer: a log of which nobody tells may take its time.
         with self.changed:
             word = {of: self.holdings.position_from(of, c) for of, c in committed.items()}
@@ -351,7 +373,21 @@ class Member:
             }
             self.moved |= self.taken_over
             self._hold(found, committed)
+        self._begun_anew |= {of for of in found if of.topic in self._gone}
         self._claim(found)
+
+    def _of_what_is_there(
+        self, committed: Mapping[TopicPartition, Committed]
+    ) -> dict[TopicPartition, Committed]:
+        """As if nothing were, of topics that were made anew.
+
+        Were it held as if it counted, it would be claimed until it is reached, and who takes over
+        meanwhile would begin there.
+        """
+        return {
+            of: NOTHING if of.topic in self._gone and of not in self._begun_anew else its
+            for of, its in committed.items()
+        }
 
     def _hear_of_others(self) -> None:
         """Once in a rebalance: of partitions that others have. What can't be had matters little."""

@@ -287,7 +287,8 @@ class Session:
             options,
             holdings,
             instance_id=f"kafka_coop-{remembered.id}" if options.static else None,
-            begin=Beginnings(options, self._logs, self._extents, remembered, self._gone),
+            begin=Beginnings(options, self._logs, self._extents, remembered),
+            gone=self._gone,
         )
         return Planner(
             options,

@@ -17,13 +17,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_coop.spark.holdings import Committed, Holdings
+from kafka_coop.spark.holdings import NOTHING, Committed, Holdings
 from kafka_coop.spark.offsets import Claim, Known, Range, SourceOffset, TakenOver
 from kafka_coop.spark.remembered import Remembered
 from kafka_coop.spark.replay import _begin
 from kafka_coop.types import TopicPartition
 
-NOTHING = Committed(offset=None, run=None)
 ONE = TopicPartition("orders", 0)
 Action = Callable[[], None]
 

@@ -125,6 +125,7 @@ def test_what_is_committed_of_the_one_before_while_a_run_ends_does_not_count(
     session.close()
     wait_until(lambda: of_the_group(box) == [before, before], "the group knows other offsets")
     assert ranges(batch(box.session(failOnDataLoss="false"), end)) == ALL
+    assert of_the_group(box) == [0, 0], "who takes it over now would begin in its midst"
 
 
 @pytest.mark.usefixtures("own_worker")
