@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import NoReturn, TypeAlias
 
 from confluent_kafka import KafkaException
 
@@ -31,6 +33,7 @@ from kafka_coop.backend.promises import Promise
 from kafka_coop.config import ConsumerConfig
 from kafka_coop.errors import RequestFailedError, RequestTimedOutError, VersionNotSupportedError
 from kafka_coop.fetching.group_fetcher import GroupFetcher
+from kafka_coop.fetching.group_starts import UNHEARD
 from kafka_coop.membership.effects import RaiseError, Step
 from kafka_coop.membership.events import StepDone
 from kafka_coop.membership.failures import failure_of_exception
@@ -51,6 +54,12 @@ from kafka_coop.types import (
 
 _LOOK_UP = timedelta(seconds=1)
 """For a question where to start. What is kept is not polled while it is asked in a rebalance."""
+
+_LOOK, _LONGEST_LOOK = timedelta(seconds=0.5), timedelta(seconds=2)
+"""For a question what is committed, which a transaction keeps back for as long as it is open.
+Nobody polls meanwhile: so the first is short, and each longer where the coordinator may be far."""
+
+_Told: TypeAlias = dict[TopicPartition, FetchedOffset]
 
 
 class BrokerAssignedBackend:
@@ -314,10 +323,16 @@ class BrokerAssignedBackend:
         self, partitions: Partitions, timeout: timedelta
     ) -> Promise[dict[TopicPartition, FetchedOffset]]:
         """See `Backend.committed`."""
-        topic = next(iter(partitions)).topic
-        return self._jobs.submit(
-            topic, lambda heard: self._committed(partitions, timeout, heard=heard), timeout
-        )
+        look, asker = _LOOK, threading.get_ident()
+
+        def ask(heard: bool) -> _Told | Later[_Told]:  # noqa: FBT001  # as `Jobs` calls it
+            nonlocal look
+            within = min(look, timeout)
+            # Where the asker itself has the lock nobody else could use the time.
+            look = within * 2 if threading.get_ident() == asker else _LONGEST_LOOK
+            return self._committed(partitions, within, heard=heard)
+
+        return self._jobs.submit(next(iter(partitions)).topic, ask, timeout, yields=True)
 
     def find_starts(
         self,
@@ -393,13 +408,22 @@ class BrokerAssignedBackend:
         return not member or partition.topic not in self._given
 
     def _committed(
-        self, partitions: Partitions, timeout: timedelta, *, heard: bool
-    ) -> dict[TopicPartition, FetchedOffset]:
+        self, partitions: Partitions, within: timedelta, *, heard: bool
+    ) -> _Told | Later[_Told]:
+        """Where it is not told in time, others have librdkafka before it is asked once more."""
+
+        def not_told() -> NoReturn:
+            raise RequestTimedOutError(
+                "the coordinator did not tell in time what is committed: is a transaction open?"
+            )
+
         if not heard:
-            raise RequestTimedOutError(f"no coordinator answered within {timeout}")
+            raise RequestTimedOutError("no coordinator answered in time")
         try:
-            return self._fetcher.committed(partitions, timeout.total_seconds())
+            return self._fetcher.committed(partitions, within.total_seconds())
         except KafkaException as failure:
+            if failure.args[0].code() in UNHEARD:
+                return Later(not_told)
             raise RequestFailedError(failure.args[0].str()) from None
 
 

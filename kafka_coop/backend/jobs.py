@@ -9,11 +9,12 @@ rebalance, in a callback inside librdkafka) does so, too, for as long as the job
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
@@ -65,16 +66,23 @@ class Later(Generic[T]):
     otherwise: Callable[[], T]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Job:
     topic: str
     work: Callable[[bool], Any]
     ends: float
     promise: Promise[Any]
+    yields: bool
+    asker: int = field(default_factory=threading.get_ident)
+
+    @property
+    def waits_elsewhere(self) -> bool:
+        """Whether nobody in this thread has to have it done."""
+        return self.yields and self.asker != threading.get_ident()
 
 
 class Jobs:
-    """One consumer's. They are done in the order asked for.
+    """One consumer's. They are done in the order asked for, but for those that yield.
 
     Args:
         lock: Of librdkafka.
@@ -101,7 +109,12 @@ class Jobs:
         self._worker.start()
 
     def submit(
-        self, topic: str, work: Callable[[bool], T | Later[T]], within: timedelta
+        self,
+        topic: str,
+        work: Callable[[bool], T | Later[T]],
+        within: timedelta,
+        *,
+        yields: bool = False,
     ) -> Promise[T]:
         """Has it done when its turn comes, at once where this thread has the lock.
 
@@ -109,13 +122,15 @@ class Jobs:
             topic: What it is about.
             work: Is told whether the coordinator answers, and makes the promise's result.
             within: How long that is waited for.
+            yields: A question whose answer may take long: while it is put off (`Later`) those
+                behind it go first, and a rebalance does not wait for what another thread asks.
         """
         with self._own:
             if self._stopped:
                 return refused()
             promise: Promise[T] = Promise()
             ends = time.monotonic() + within.total_seconds()
-            self._line.append(_Job(topic, work, ends, promise))
+            self._line.append(_Job(topic, work, ends, promise, yields))
             self._changed.notify_all()
         self.let_in()
         return promise
@@ -126,13 +141,13 @@ class Jobs:
             self.run()
 
     def run(self) -> None:
-        """Does them all; with the lock held.
+        """Does them all but what yields and waits elsewhere; with the lock held.
 
         A Ctrl-C is heeded between two questions, and a slow coordinator needs a long one. So each
         is as long as all before it.
         """
         look, heard = _LOOK, True
-        while (done := self._attempt_first(look, in_its_time=not heard)) is not None:
+        while (done := self._attempt_first(look, inside=True, in_its_time=not heard)) is not None:
             if not done:
                 self._pause(_SOON)  # librdkafka may say at once that nobody is there
             heard = self._heard
@@ -150,7 +165,8 @@ class Jobs:
         if topic is not None or self._line:
             within = _CLOSING if self._heard else _LOOK
             self._known = self._hears(topic or self._line[0].topic, within)
-        self.run()
+        while self._attempt_first(0.0) is not None:  # each for the last time
+            pass
 
     def stop(self, timeout: timedelta) -> None:
         """Does what is left, and ends the thread."""
@@ -189,41 +205,53 @@ class Jobs:
         with self._own:
             self._changed.wait_for(lambda: self._stopped, seconds)
 
-    def _attempt_first(self, within: float, *, in_its_time: bool = False) -> bool | None:
-        """Does the first, or puts it back, where nobody was heard and there is time for more.
+    def _attempt_first(
+        self, within: float, *, inside: bool = False, in_its_time: bool = False
+    ) -> bool | None:
+        """Does the first; it stays the first where nobody was heard and there is time for more.
 
-        Whatever strikes, a Ctrl-C between two of these lines too, the job is in the line, or ends:
-        who waits for it would wait without end.
+        So it does while it is done. Whatever strikes, a Ctrl-C between two of these lines too, the
+        job is in the line, or ends: who waits for it would wait without end. And what a signal's
+        handler asks for meanwhile, while the coordinator is waited for, comes after it: a commit
+        would else be undone by the older one that it has overtaken.
 
         Args:
             within: Seconds for the question.
+            inside: Without what yields and waits elsewhere.
             in_its_time: But for no longer than the job may take.
 
         Returns:
             Whether it is done; None: there is none.
         """
-        job = None
+        with self._own:
+            job = self._first(inside=inside)
+        if job is None:
+            return None
         try:
-            with self._own:
-                if not self._line:
-                    return None
-                job = self._line[0]
-                self._line.popleft()
             if in_its_time:
                 within = min(within, job.ends - time.monotonic())
-            if job.promise.done() or self._attempt(job, within):
-                return True
-            with self._own:
-                self._line.appendleft(job)
+            if not (job.promise.done() or self._attempt(job, within)):
+                return False
         except BaseException as error:
-            if job is None:
-                raise
             done = job.promise.done()
             job.promise.set_exception(error)  # raised where the result is awaited, if there is none
             if done and not isinstance(error, Exception):
                 raise
-            return True
-        return False
+        self._take_out(job)
+        return True
+
+    def _first(self, *, inside: bool) -> _Job | None:
+        """No generator: one that a Ctrl-C strikes in its end says nothing of it."""
+        for job in self._line:
+            if not (inside and job.waits_elsewhere):
+                return job
+        return None
+
+    def _take_out(self, job: _Job, *, to_the_end: bool = False) -> None:
+        with self._own, contextlib.suppress(ValueError):  # a handler may have had it done
+            self._line.remove(job)
+            if to_the_end:
+                self._line.append(job)
 
     def _attempt(self, job: _Job, within: float) -> bool:
         """Returns whether it is done."""
@@ -237,6 +265,8 @@ class Jobs:
         result = job.work(self._heard)
         if isinstance(result, Later):
             if not self._is_last(job):
+                if job.yields:
+                    self._take_out(job, to_the_end=True)
                 return False
             result = result.otherwise()
         job.promise.set_result(result)

@@ -33,7 +33,7 @@ from kafka_coop.membership.record import RebalanceRecord
 from kafka_coop.offsets import starts
 from kafka_coop.offsets.starts import Starts
 from kafka_coop.protocol.error_codes import ErrorCode
-from kafka_coop.protocol.messages import OffsetAndMetadata
+from kafka_coop.protocol.messages import FetchedOffset, OffsetAndMetadata
 from kafka_coop.testing.cluster import wait_until
 from kafka_coop.turns import TurnLock
 from kafka_coop.types import (
@@ -51,6 +51,7 @@ NATIVE: TypeAlias = list[confluent_kafka.TopicPartition]
 PATIENCE = timedelta(seconds=30)
 THERE = TopicPartition("t", 0)
 ALL = Partitions.of([THERE])
+TOLD_7 = FetchedOffset(offset=7)
 
 
 class Answered:
@@ -127,7 +128,8 @@ class Librdkafka:
         coordinator: Whether there is one.
         asked: For how long it was asked for, each time.
         takes: Seconds that it takes to answer.
-        missed: It was asked for, and was not there.
+        missed: It was asked for, and was not there; or for what a transaction keeps back.
+        kept_back: A transaction keeps back what is committed.
         absent: How often it is not, before it is.
         stale: How often it takes no commit, for the member's epoch is not the newest.
         logs: Where partitions start, as it tells.
@@ -146,6 +148,7 @@ class Librdkafka:
         self.asked: list[float] = []
         self.takes = 0.0
         self.missed = threading.Event()
+        self.kept_back = False
         self.absent = 0
         self.stale = 0
         self.logs = {THERE: 0}
@@ -188,6 +191,12 @@ class Librdkafka:
             return dict.fromkeys(offsets, ErrorCode.illegal_generation)
         self.committed_ += [at.offset for at in offsets.values()]
         return dict.fromkeys(offsets, ErrorCode.none)
+
+    def committed(self, partitions: Partitions, _timeout: float) -> dict[Any, FetchedOffset]:
+        if self.kept_back:
+            self.missed.set()
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return dict.fromkeys(partitions, TOLD_7)
 
     def look_up(self, search: Starts, _within: timedelta) -> None:
         """In the middle of which a Ctrl-C may strike."""
@@ -328,6 +337,40 @@ def test_a_coordinator_that_takes_long_is_given_the_time(group: Group) -> None:
     assert group.commit(1) == {THERE: ErrorCode.none}
     assert native.committed_ == [1]
     assert native.asked == sorted(native.asked)
+
+
+def test_so_does_a_query_of_what_a_transaction_keeps_back(group: Group) -> None:
+    native = group.librdkafka
+    native.kept_back = True
+    query = group.backend.committed(ALL, PATIENCE)
+    assert native.missed.wait(PATIENCE.total_seconds())
+    with group.lock:
+        native.kept_back = False
+    assert query.result(PATIENCE.total_seconds()) == {THERE: TOLD_7}
+
+
+def test_a_query_that_is_kept_back_keeps_back_no_commit_and_no_rebalance(group: Group) -> None:
+    native = group.librdkafka
+    native.kept_back = True
+    with ThreadPoolExecutor(1) as other:
+        query = other.submit(group.backend.committed, ALL, PATIENCE).result()
+    assert native.missed.wait(PATIENCE.total_seconds())
+    assert group.commit(1) == {THERE: ErrorCode.none}
+    with group.lock:
+        native.assigned(ALL)
+        assert group.commit(2) == {THERE: ErrorCode.none}, "in a callback"
+    assert not query.done()
+    native.kept_back = False
+    assert query.result(PATIENCE.total_seconds()) == {THERE: TOLD_7}
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_and_ends_when_its_time_is_over(group: Group, *, inside: bool) -> None:
+    group.librdkafka.kept_back = True
+    with group.lock if inside else contextlib.nullcontext():
+        query = group.backend.committed(ALL, timedelta(seconds=0.2))
+    with pytest.raises(RequestTimedOutError, match="is a transaction open"):
+        query.result(PATIENCE.total_seconds())
 
 
 def test_closing_waits_for_no_commit_that_nobody_takes(group: Group) -> None:

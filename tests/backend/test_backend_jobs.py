@@ -65,3 +65,20 @@ def test_a_job_that_a_ctrl_c_strikes_ends_or_stays_in_the_line(place: int) -> No
         jobs.run()
     assert promise.done()
     assert struck == raised or isinstance(promise.exception(0), Strike), "it is heard of"
+
+
+def test_what_a_signals_handler_asks_for_comes_after_what_it_interrupts() -> None:
+    """The later of two commits would be undone by the earlier one."""
+    lock, done, interrupted = TurnLock(), list[int](), iter([True])
+    within = timedelta(seconds=10)
+
+    def hears(*_: object) -> bool:
+        if next(interrupted, False):
+            jobs.submit("t", lambda _: done.append(2), within)
+        return True
+
+    jobs = Jobs(lock, hears, "jobs")
+    with lock:
+        jobs.submit("t", lambda _: done.append(1), within)
+    assert done == [1, 2]
+    assert not jobs._line

@@ -10,6 +10,7 @@ import logging
 import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -348,6 +349,36 @@ def test_calls_from_other_threads_have_their_turn(kafka: KafkaCluster) -> None:
                 there = TopicPartition(topic, 0, offset)
                 member.consumer.commit(offsets=[there], asynchronous=False)
                 assert member.consumer.committed([there], PATIENCE)[0].offset == offset
+
+
+@pytest.mark.verdict
+@on_the_newest_too
+def test_who_asks_what_a_transaction_keeps_back_keeps_nobody_from_polling(
+    kafka: KafkaCluster,
+) -> None:
+    topic = unique("t")
+    kafka.create_topic(topic)
+    member = NextGeneration(kafka, unique("g"), topic, enable_auto_commit=False)
+    with members(member):
+        publish(kafka, topic, 1, 0)
+        until(lambda: bool(member.records), member)
+        producer = Producer(
+            {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": unique("x")}
+        )
+        producer.init_transactions(PATIENCE)
+        producer.begin_transaction()
+        metadata = member.consumer.consumer_group_metadata()
+        there = TopicPartition(topic, 0, 1)
+        producer.send_offsets_to_transaction([there], metadata, PATIENCE)
+        with ThreadPoolExecutor(1) as other:
+            query = other.submit(member.consumer.committed, [there])
+            for _ in range(3):
+                before = len(member.records)
+                publish(kafka, topic, 1, 0)
+                until(lambda had=before: len(member.records) > had, member)  # type: ignore[misc]  # no default's type
+            assert not query.done()
+            producer.commit_transaction(PATIENCE)
+            assert query.result(PATIENCE)[0].offset == 1
 
 
 @pytest.mark.verdict
