@@ -142,8 +142,7 @@ class MemberCore:
         self._joined: Joined | None = None
         self._joining_since: float | None = None
         """When the first JoinGroup was sent since the last assignment."""
-        self._join_sent_at = 0.0
-        self._sync_sent_at = 0.0
+        self._join_sent_at = self._sync_sent_at = 0.0
         self._sync_request: SyncGroup | None = None
         self._retries = 0
         self._retry_at: float | None = None
@@ -160,6 +159,10 @@ class MemberCore:
         """Raised where the user hears of what their silence has cost: behind on_lost, and before
         the next join. Until then nothing else that they carry out settles it: on_revoke may have
         taken so long, and have left nothing to lose."""
+
+        # Another process has our place, with our ``group.instance.id``: who subscribes anew takes
+        # it back, without the id that is fenced.
+        self._replaced = False
 
         # What a leader must know, and its watch.
         self._marks = AssignmentMarks()

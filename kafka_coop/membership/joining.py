@@ -396,6 +396,7 @@ class Joining(Adopting):
                 return announced + self._reset(why, now, keep_member_id=keep)
             case Reaction.FENCED:
                 failure = failure_of_code(error, what, fatal=True)
+                self._replaced = True
                 gone = self._give_up_round(failure, now, reason)
                 return gone + self._reset(failure.message, now, keep_member_id=True)
             case _:

@@ -127,6 +127,10 @@ class Leaving(MemberCore):
     def _stays_in_the_books(self) -> bool:
         """Whether the coordinator is to keep our place until the session times out (KIP-345).
 
+        Whoever subscribes again before comes back by the same id. Without one it would pass for
+        another process that takes its place, and a JoinGroup that it had given up, and that arrives
+        late, would fence it (KAFKA-20985).
+
         Not that of a static member that drained: whoever restarts it would be given its last
         assignment back without a round, which is nothing, and stay idle until the next one.
         """
@@ -161,7 +165,10 @@ class Leaving(MemberCore):
         if self._awaited is not None and self.member_id == NO_MEMBER_ID:
             # The JoinGroup that was to bring our id is parked, as a static member's first one is.
             effects += (AbortParked(token=self._awaited),)
-        self.generation, self.applied, self.member_id = NO_GENERATION, NO_GENERATION, NO_MEMBER_ID
+        self.generation = self.applied = NO_GENERATION
+        if self._closing or self._replaced or not self._stays_in_the_books():
+            self.member_id = NO_MEMBER_ID
+        self._replaced = False
         self._attendance.reset()
         self._awaited, self._joined, self._round, self._rejoin = None, None, None, None
         self._prepared = False
@@ -186,7 +193,10 @@ class Leaving(MemberCore):
         self._last_polled = now
         self._set_interest(event, now)
         self._enter(State.UNJOINED)
-        self._wish("the consumer subscribed", now)
+        if self.member_id == NO_MEMBER_ID:
+            self._wish("the consumer subscribed", now)
+        else:  # in the coordinator's books still: see `_reset`
+            self._force_rejoin("the consumer subscribed", now)
 
     # --- pushed out by our own user's silence ----------------------------------------------
 

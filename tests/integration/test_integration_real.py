@@ -166,6 +166,26 @@ def test_two_with_one_instance_id_the_older_is_fenced(kafka: KafkaCluster) -> No
             assert older.owned == ()
 
 
+@knows_static_members
+@pytest.mark.verdict
+def test_who_unsubscribes_and_subscribes_again_is_the_same_member(kafka: KafkaCluster) -> None:
+    """And not another process that takes its place."""
+    topic, group = unique("t"), unique("g")
+    kafka.create_topic(topic, partitions=4)
+    config = {"session_timeout_ms": 20_000}
+    other = Member(kafka, group, topic, group_instance_id="other", **config)
+    again = Member(kafka, group, topic, group_instance_id="again", **config)
+    with members(other, again):
+        shared(topic, 4, other, again)
+        who = again.consumer.memberid()
+        again.consumer.unsubscribe()
+        until(lambda: again.owned == (), again, other)
+        again.subscribe(topic)
+        shared(topic, 4, other, again)
+        assert again.consumer.memberid() == who
+        assert not again.raised + other.raised
+
+
 # --- transactions ------------------------------------------------------------------------------
 
 

@@ -643,6 +643,51 @@ def test_a_late_poll_of_a_static_member_keeps_its_id_and_says_nothing() -> None:
     assert box.last(ef.SendJoin).request.member_id == "me"
 
 
+def test_a_static_member_that_unsubscribes_and_subscribes_keeps_its_id_too() -> None:
+    box = MemberBox.fresh("range", instance_id="static-1").join(T01)
+    before = box.subscription()
+    box.effects.clear()
+    box.handle(ev.Unsubscribe())
+    box.do_steps()
+    assert not box.sent(ef.SendLeave)
+    assert box.stands(State.UNSUBSCRIBED)
+    box.subscribe("t")
+    box.tick()
+    join = box.last(ef.SendJoin).request
+    assert (join.member_id, join.instance_id) == ("me", "static-1")
+    assert box.subscription() != before, "the coordinator is to begin a round"
+
+
+@pytest.mark.parametrize("joining", [True, False])
+def test_but_not_where_another_process_has_its_place(*, joining: bool) -> None:
+    """By that id it would be refused for as long as that place stands, whoever has it by then."""
+    box = MemberBox.fresh(instance_id="static-1").join(T01)
+    if joining:
+        box.beat(ErrorCode.rebalance_in_progress)
+        box.answer_join(error=ErrorCode.fenced_instance_id)
+    else:
+        box.beat(ErrorCode.fenced_instance_id)
+    box.do_steps()
+    box.handle(ev.Unsubscribe())
+    box.do_steps()
+    assert box.stands(State.UNSUBSCRIBED)
+    box.subscribe("t")
+    box.tick()
+    assert box.last(ef.SendJoin).request.member_id == ""
+
+
+def test_but_not_where_it_leaves_for_good() -> None:
+    box = MemberBox.fresh(instance_id="static-1").join(T01)
+    box.handle(ev.Drain())
+    box.handle(ev.Unsubscribe())
+    box.tick(1.0)  # the round has had its time
+    box.do_steps()
+    box.answer_leave()
+    box.subscribe("t")
+    box.tick()
+    assert box.last(ef.SendJoin).request.member_id == ""
+
+
 def test_a_late_poll_owning_nothing_joins_only_once_polled() -> None:
     box = MemberBox.fresh().join(NOTHING)
     box.effects.clear()
