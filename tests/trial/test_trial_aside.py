@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
 
 from kafka_coop.testing.trial import faults, run
 from kafka_coop.testing.trial.faults import ASIDE, FAULTS, Arena, Started
@@ -188,5 +188,34 @@ def test_a_group_is_whole_where_some_have_nothing_of_the_topic_that_is_judged(
     arena.crew = crew
     monkeypatch.setattr(run, "_SETTLING", timedelta(seconds=0.1))
     monkeypatch.setattr(run, "_LOOK", 0)
+    monkeypatch.setattr(run, "_is_the_group", lambda _: True)
     with nullcontext() if whole else pytest.raises(TimeoutError, match="does not settle"):
         run._until_whole(arena)
+
+
+@pytest.mark.parametrize(
+    ("state", "members", "whole"),
+    [
+        (ConsumerGroupState.STABLE, ["b", "a"], True),
+        (ConsumerGroupState.STABLE, ["a"], False),
+        (ConsumerGroupState.STABLE, ["a", "b", "a"], False),
+        (ConsumerGroupState.STABLE, ["a", "b", "leaving"], False),
+        (ConsumerGroupState.PREPARING_REBALANCING, ["a", "b"], False),
+        (None, [], False),
+    ],
+)
+def test_the_group_is_who_runs_as_its_coordinator_says(
+    arena: Arena, state: ConsumerGroupState | None, members: list[str], *, whole: bool
+) -> None:
+    """Who has left by itself, and runs on, owns nothing, as one that is idle."""
+    answer = Future[Any]()
+    if state is None:
+        answer.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+    else:
+        clients = [SimpleNamespace(client_id=name) for name in members]
+        answer.set_result(SimpleNamespace(state=state, members=clients))
+    admin = SimpleNamespace(describe_consumer_groups=lambda groups: {groups[0]: answer})
+    kafka: Any = SimpleNamespace(admin=lambda: admin)
+    crew: Any = SimpleNamespace(group="g", running=("a", "b", "leaving"), leaving={"leaving"})
+    arena.kafka, arena.crew = kafka, crew
+    assert run._is_the_group(arena) == whole

@@ -157,7 +157,11 @@ def test_for_who_ends_by_itself_another_comes_unless_one_has_come_already(
     wait_until(lambda: not made.running, "it does not end", PATIENCE)
     recruited: list[str] = []
     arena: Any = SimpleNamespace(
-        crew=made, chance=random.Random(1), others={}, replace=recruited.append
+        crew=made,
+        kafka=SimpleNamespace(require_brokers=lambda: None),
+        chance=random.Random(1),
+        others={},
+        replace=recruited.append,
     )
     monkeypatch.setattr(Deck, "draw", lambda *_: ("f", Started(what="")))
     _torment(PLAN, arena, Result(plan=PLAN.to_dict()), lambda _: None)

@@ -47,6 +47,9 @@ class Crew:
     def stop(self, name: str) -> None:
         self.stopped.add(name)
 
+    def resume(self, name: str) -> None:
+        """By a thread, in the fault's time."""
+
     def ask_to_leave(self, name: str, *, drain: bool) -> None:
         assert not drain or self.client(name) == "ours"
         self.leaving.add(name)

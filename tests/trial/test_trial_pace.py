@@ -38,7 +38,8 @@ def torment(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Injected]]:
 
         monkeypatch.setattr(Deck, "draw", drawn)
         crew = SimpleNamespace(deserters=list, statuses=dict)
-        arena: Any = SimpleNamespace(crew=crew, chance=random.Random(1), others={})
+        kafka = SimpleNamespace(require_brokers=lambda: None)
+        arena: Any = SimpleNamespace(crew=crew, kafka=kafka, chance=random.Random(1), others={})
         result = Result(plan=PLAN.to_dict())
         run._torment(PLAN, arena, result, lambda _: None)
         return result.faults

@@ -8,8 +8,8 @@ from functools import partial
 import trial_journals as journals
 
 from kafka_coop.testing.trial.assess import assess
-from kafka_coop.testing.trial.outcome import DELETED, NANO, Injected, Plan, Result
-from kafka_coop.testing.trial.pauses import PAUSE, taken_by_pauses
+from kafka_coop.testing.trial.outcome import DELETED, KILL, NANO, Injected, Plan, Result
+from kafka_coop.testing.trial.pauses import PAUSE, alone, taken_by_pauses
 
 SESSION = timedelta(seconds=6)
 
@@ -44,13 +44,25 @@ def test_another_fault_that_may_be_to_blame_is_an_excuse_and_others_pauses_are_n
     assert taken(24, pause, fault(10, 13.9, "network: half-open", ""))
     assert taken(24, pause, fault(24.1, 30, "network: half-open", "")), "it came later"
     assert taken(24, pause, fault(18, 21, member="b"))
+    assert taken(24, pause, fault(18, 21, KILL, member="b"))
+    assert not taken(24, pause, fault(18, 21, "broker killed", ""))
     assert not taken(24, pause, fault(16, 19.9)), "the same member, twice in a row"
 
 
 def test_a_topic_that_stays_away_is_no_excuse() -> None:
     pause = fault(20, 23)
     assert taken(24, pause, fault(13.9, 30, DELETED, "b"))
-    assert not taken(24, pause, fault(14.1, 30, DELETED, "b")), "a member left then"
+    assert taken(24, pause, fault(14.1, 30, DELETED, "b"))
+
+
+def test_pauses_that_nothing_could_excuse_are_counted() -> None:
+    """A run in which all could be excused would prove nothing of them."""
+    journals = {"a": told("A 1 0,3", "X 90"), "b": []}
+    network = fault(40, 41, "network: half-open", "")
+    faults = [fault(20, 23), fault(31, 33), fault(46, 48), fault(60, 61, KILL, "b"), network]
+    assert alone(faults, journals, SESSION) == 2
+    assert alone(faults[2:], journals, SESSION) == 0
+    assert alone([fault(20, 23), fault(28, 30)], journals, SESSION) == 0, "twice in a row"
 
 
 def test_a_run_in_which_a_pause_took_something_is_not_sound() -> None:

@@ -48,6 +48,27 @@ def test_the_evicted_one_must_not_take_what_another_has_and_keeps() -> None:
     assert [o.second.member for o in found.overlaps] == ["a"]
 
 
+@pytest.mark.parametrize("end", ["L 9 0", "W 9 0\nL 30 0", ""], ids=["lost", "slow", "killed"])
+def test_who_was_evicted_does_not_know_yet_for_so_long_at_most(end: str) -> None:
+    """What came before, its own and healthy, is no less an ownership for how it ended."""
+
+    def overlaps(heirs: float, *, stops: tuple[Stop, ...] = (), unheard: int = 6) -> int:
+        events = told("A 1 0", *end.splitlines(), second=SECOND)
+        heir = told(f"A {heirs} 0", "V 60 0", second=SECOND)
+        killed = {} if end else {"a": 9 * SECOND}
+        bound = {"a": unheard * SECOND}
+        journals = {"a": events, "b": heir}
+        return len(judge(journals, {}, killed=killed, stops=stops, unheard=bound).overlaps)
+
+    assert [overlaps(2.9), overlaps(3.1)] == [1, 0]
+    assert overlaps(2.9, unheard=7) == 0
+    stopped = Stop(member="a", since=8 * SECOND, until=8 * SECOND, over=8 * SECOND)
+    assert [overlaps(1.9, stops=(stopped,)), overlaps(2.1, stops=(stopped,))] == [1, 0]
+    over = replace(stopped, over=7 * SECOND, since=7 * SECOND)
+    assert overlaps(2.9, stops=(over,)) == 1, "it has heard since"
+    assert overlaps(2.9, stops=(replace(stopped, member="b"),)) == 1
+
+
 def _in_generation(number: int, events: list[Event]) -> list[Event]:
     return [replace(event, generation=number) for event in events]
 
@@ -65,7 +86,7 @@ def test_a_revocation_that_a_stop_held_up_is_no_ownership_and_the_next_one_is() 
 
     def overlaps(*lines: str, of: str = "a") -> int:
         journals = {"a": told("A 1 0,1", *lines, second=SECOND), "b": heir}
-        stopped = Stop(member=of, until=5 * SECOND, over=6 * SECOND)
+        stopped = Stop(member=of, since=3 * SECOND, until=5 * SECOND, over=6 * SECOND)
         return len(judge(journals, {}, stops=[stopped]).overlaps)
 
     assert overlaps("V 7 0", "L 8 1") == 0
@@ -84,12 +105,22 @@ def test_a_zombies_record_is_late() -> None:
     assert not found.sound
 
 
+def test_a_record_is_late_from_the_heirs_assignment_on() -> None:
+    """Its first record may be long in coming."""
+    zombie, heir = told("A 1 0", "R 5 0 0", "R 6 0 1", "L 9 0"), told("A 5 0", "R 7 0 0", "V 10 0")
+    found = judge({"a": zombie, "b": heir}, {0: 2})
+    assert [(who, e.at) for who, e in found.late] == [("a", 6)]
+    of_before = _in_generation(3, told("A 5 0", "L 5 0"))
+    owner = _in_generation(4, told("A 1 0", "R 6 0 0", "V 9 0"))
+    assert judge({"a": owner, "b": of_before}, {0: 1}).sound, "it heard of it late"
+
+
 ZOMBIE = ("A 1 0", "R 2 0 0", "R 6 0 1", "R 8 0 2", "L 9 0")
 HEIR = ("A 4 0", "R 5 0 1", "V 10 0")
 
 
 def stop(member: str, until: int) -> Stop:
-    return Stop(member=member, until=until, over=until)
+    return Stop(member=member, since=0, until=until, over=until)
 
 
 def late(*stops: Stop) -> tuple[list[int], list[int]]:
@@ -117,7 +148,7 @@ def test_what_comes_later_than_at_once_after_a_stop_nobody_had_in_hand() -> None
     def found(moment: float) -> Verdict:
         zombie = told("A 1 0", "R 2 0 0", f"R {moment} 0 1", "L 90 0", second=SECOND)
         heir = told("A 4 0", "R 5 0 1", "V 91 0", second=SECOND)
-        stopped = Stop(member="a", until=10 * SECOND, over=11 * SECOND)
+        stopped = Stop(member="a", since=3 * SECOND, until=10 * SECOND, over=11 * SECOND)
         return judge({"a": zombie, "b": heir}, {0: 2}, stops=[stopped])
 
     assert (len(found(11.9).in_hand), found(11.9).sound) == (1, True)

@@ -19,16 +19,30 @@ from kafka_coop.testing.trial.liveness import (
 )
 from kafka_coop.testing.trial.member import LONGEST_TRANSACTION
 from kafka_coop.testing.trial.outcome import KILL, NANO, OTHERS_HEARTBEAT, Injected, Result
-from kafka_coop.testing.trial.pauses import taken_by_pauses
+from kafka_coop.testing.trial.pauses import alone, taken_by_pauses
 from kafka_coop.testing.trial.slow_users import slow_revocations
 from kafka_coop.testing.trial.verdict import Stop, judge, miscommitted, prefixes, tenures
 
+_FATAL: Final = "KafkaError{FATAL"
 _FOR_LONG: Final = ("member paused at the session's edge", "member paused beyond its session")
 
 
 def assess(result: Result, journals: Mapping[str, Sequence[Event]]) -> None:
     """Fills in what the judge finds. A verdict that is there already is written over."""
-    verdict = judge(journals, result.ends, killed=result.killed, stops=stops(result.faults))
+    transactions = bool(result.plan["transactions"])
+    deaf = result.session + (LONGEST_TRANSACTION if transactions else timedelta(0))
+    unheard = {  # others have no lease
+        name: deaf // timedelta(microseconds=1) * 1000
+        for name in journals
+        if name not in result.others
+    }
+    verdict = judge(
+        journals,
+        result.ends,
+        killed=result.killed,
+        stops=stops(result.faults),
+        unheard=unheard,
+    )
     result.processes = len(journals)
     result.produced, result.processed = verdict.produced, verdict.processed
     result.repeated, result.handovers = verdict.repeated, verdict.handovers
@@ -38,7 +52,6 @@ def assess(result: Result, journals: Mapping[str, Sequence[Event]]) -> None:
     result.in_hand, in_others_hands = _counted(verdict.in_hand, result.others)
     result.late_of_others = late_of_others + in_others_hands
     result.lost = len(verdict.lost)
-    transactions = bool(result.plan["transactions"])
     if transactions:
         # A kill between commit and journal leaves no line, and a commit's answer that comes late
         # one that is late: the output is judged.
@@ -46,9 +59,22 @@ def assess(result: Result, journals: Mapping[str, Sequence[Event]]) -> None:
     if result.committed is not None:
         processed = result.ends if transactions else prefixes(journals)
         result.miscommitted = miscommitted(result.committed, result.ends, processed)
-    result.taken_by_pauses = taken_by_pauses(result.faults, journals, result.session)
-    result.slow, result.outlived = slow_revocations(journals)
+    pauses = result.faults, journals, result.session
+    result.taken_by_pauses, result.lone_pauses = taken_by_pauses(*pauses), alone(*pauses)
+    result.slow, result.outlived, result.evicted_slow = slow_revocations(journals)
+    result.fatal = _fatal(journals, result.others)
     _assess_waits(result, journals)
+
+
+def _fatal(journals: Mapping[str, Sequence[Event]], others: Container[str]) -> list[str]:
+    """Errors after which a member of ours is none any more, as its user was told."""
+    return [
+        f"{name}: {event.text}"
+        for name, events in journals.items()
+        if name not in others
+        for event in events
+        if event.kind == "E" and _FATAL in event.text
+    ]
 
 
 def _counted(records: Sequence[tuple[str, Event]], others: Container[str]) -> tuple[int, int]:
@@ -90,6 +116,7 @@ def stops(faults: Sequence[Injected]) -> list[Stop]:
     return [
         Stop(
             member=fault.member,
+            since=fault.at,
             until=(until := fault.at + int(fault.lasting * NANO)),
             over=max(until, fault.until),
         )

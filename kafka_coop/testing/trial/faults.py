@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -140,6 +141,13 @@ class Arena:
         rested = time.monotonic() >= self.whole_since + self.session.total_seconds()
         return rested and not self.down and len(self.kafka.brokers) >= _ENOUGH_BROKERS
 
+    def connected(self) -> list[int]:
+        """Brokers that somebody talks to, over a network that is well."""
+        absent = self.down | self.disturbed
+        return [
+            b for b in self.kafka.brokers if b not in absent and self.kafka.proxy(b).connections
+        ]
+
     def coordination(self) -> PartitionMetadata | None:
         """The partition whose leader is the group's coordinator. None: nobody can say now."""
         metadata = peek(self.kafka.admin())
@@ -184,6 +192,8 @@ class Started:
         member: To whom, if to a member.
         roles: What the broker was, if to a broker: see `Arena.roles`.
         in_vain: Whether a broker went on regardless, and was killed.
+        began: When it did, monotonic nanoseconds; 0: when it was drawn.
+        ended: When its own time was over, asked after `end`; None: when `end` returned.
     """
 
     what: str
@@ -192,6 +202,8 @@ class Started:
     member: str = ""
     roles: tuple[str, ...] | None = None
     in_vain: bool = False
+    began: int = 0
+    ended: Callable[[], int] | None = None
 
 
 Fault: TypeAlias = Callable[[Arena], Started | None]
@@ -262,14 +274,33 @@ def _stop(arena: Arena, least: float, most: float, *, of_ours: bool = False) -> 
     name = arena.chance.choice(victims)
     lasting = arena.session * arena.chance.uniform(least, most)
     arena.crew.stop(name)
+    began, went_on = time.monotonic_ns(), list[int]()
     arena.stopped.add(name)
 
+    def resume() -> None:
+        try:
+            arena.crew.resume(name)
+        finally:
+            went_on.append(time.monotonic_ns())
+
+    # By a thread of its own: other faults' ends, a broker's start among them, would prolong it.
+    timer = threading.Timer(lasting.total_seconds(), resume)
+    timer.daemon = True
+    timer.start()
+
     def end() -> None:
-        arena.crew.resume(name)
+        timer.join()
         arena.stopped.discard(name)
 
     what = f"{name} stopped for {lasting.total_seconds():.1f} s"
-    return Started(what=what, ends=lasting, end=end, member=name)
+    return Started(
+        what=what,
+        ends=lasting,
+        end=end,
+        member=name,
+        began=began,
+        ended=lambda: went_on[0],
+    )
 
 
 def pause(arena: Arena) -> Started | None:
@@ -341,14 +372,18 @@ def refuse(arena: Arena) -> Started | None:
 
 def reset(arena: Arena) -> Started | None:
     """All connections of a broker cut."""
-    broker = arena.chance.choice(arena.kafka.brokers)
+    if not (connected := arena.connected()):
+        return None
+    broker = arena.chance.choice(connected)
     arena.kafka.proxy(broker).reset()
     return Started(what=f"broker {broker}: connections reset")
 
 
 def cut_mid_frame(arena: Arena) -> Started | None:
     """Some connections cut within an answer."""
-    broker = arena.chance.choice([b for b in arena.kafka.brokers if b not in arena.down])
+    if not (connected := arena.connected()):
+        return None
+    broker = arena.chance.choice(connected)
     arena.kafka.proxy(broker).cut_mid_frame(3)
     return Started(what=f"broker {broker}: 3 answers cut in the middle")
 

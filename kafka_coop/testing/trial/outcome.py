@@ -114,7 +114,10 @@ class Result:
         longest_ownerless, longest_silence: In seconds.
         slow: How often a slow user's on_revoke was called, and returned.
         outlived: How often the group was in a later round by then.
+        evicted_slow: How often the member was none any more by then, as it says itself.
+        fatal: Errors told to users of ours after which their member is none any more.
         taken_by_pauses: Members that a pause within their session alone has cost something.
+        lone_pauses: How many such pauses nothing else could have been to blame for.
         miscommitted: Offsets that are not what they must be after a clean close.
     """
 
@@ -138,6 +141,8 @@ class Result:
     handovers: int = 0
     slow: int | None = None
     outlived: int | None = None
+    evicted_slow: int | None = None
+    fatal: list[str] = field(default_factory=list)
     lost: int = 0
     overlaps: list[str] = field(default_factory=list)
     strays: int = 0
@@ -149,6 +154,7 @@ class Result:
     longest_ownerless: float = 0.0
     longest_silence: float = 0.0
     taken_by_pauses: list[str] = field(default_factory=list)
+    lone_pauses: int | None = None
     miscommitted: list[str] = field(default_factory=list)
 
     @property
@@ -156,6 +162,7 @@ class Result:
         """One owner at a time, and soon; nothing lost; with transactions: nothing twice."""
         return not (
             self.failed
+            or self.fatal
             or self.overlaps
             or self.strays
             or self.lost

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -17,25 +17,52 @@ def taken_by_pauses(
 ) -> list[str]:
     """Who was told on_lost because of such a pause alone; each in words.
 
-    Whatever a pause does to its member is heard of within a session after it. Where another fault
-    was under way from a session before the pause on, it may have been that one, and nothing is
-    said; but others' pauses are no excuse.
+    Whatever a pause does to its member is heard of within a session after it. Where a fault of the
+    brokers, of their network or of the same member was under way from a session before the pause
+    on, it may have been that one, and nothing is said; what befalls other members is no excuse.
     """
-    within = session // timedelta(microseconds=1) * 1000
     found = []
-    for pause in faults:
-        if pause.name != PAUSE:
-            continue
-        last = pause.excuses_until + within
-        for event in journals.get(pause.member, ()):
-            if event.kind != "L" or not event.partitions or not pause.at <= event.at <= last:
+    for pause in _pauses(faults, journals):
+        for event in journals[pause.member]:
+            if event.kind != "L" or not event.partitions:
                 continue
-            others = (f for f in faults if f is not pause and _may_be_it(f, pause))
-            if not any(f.at <= event.at and f.excuses_until + within >= pause.at for f in others):
+            if pause.at <= event.at <= _heard_by(pause, session) and not _is_excused(
+                pause, event.at, faults, session
+            ):
                 after = (event.at - pause.at) / NANO
                 found.append(f"{pause.member} lost {event.partitions} {after:.1f} s after its stop")
     return found
 
 
-def _may_be_it(fault: Injected, pause: Injected) -> bool:
-    return fault.name != PAUSE or fault.member == pause.member
+def alone(
+    faults: Sequence[Injected], journals: Mapping[str, Sequence[Event]], session: timedelta
+) -> int:
+    """How many pauses nothing would have excused, whenever on_lost had come."""
+    return sum(
+        not _is_excused(pause, _heard_by(pause, session), faults, session)
+        for pause in _pauses(faults, journals)
+    )
+
+
+def _pauses(
+    faults: Sequence[Injected], journals: Mapping[str, Sequence[Event]]
+) -> Iterator[Injected]:
+    return (fault for fault in faults if fault.name == PAUSE and fault.member in journals)
+
+
+def _heard_by(pause: Injected, session: timedelta) -> int:
+    return pause.excuses_until + _nanoseconds(session)
+
+
+def _is_excused(
+    pause: Injected, lost_at: int, faults: Sequence[Injected], session: timedelta
+) -> bool:
+    return any(
+        fault.at <= lost_at and _heard_by(fault, session) >= pause.at
+        for fault in faults
+        if fault is not pause and (fault.member == pause.member or not fault.member)
+    )
+
+
+def _nanoseconds(lasting: timedelta) -> int:
+    return lasting // timedelta(microseconds=1) * 1000

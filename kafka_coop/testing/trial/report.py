@@ -33,11 +33,13 @@ that it processed, before the record can be committed. The verdict comes from al
 together, which are outside of what is tested:
 
 - **two owners**: a partition's on_assign at one member before on_revoke has returned at another.
-  Two members hear of their loss late, and of them only the next line judges: one that was evicted,
-  by on_lost, or while a slow user of its was in on_revoke; and one that was stopped (SIGSTOP)
-  between the group's answer and its on_revoke, which then comes within a second after the stop. A
-  member that was killed or ended by itself hears of nothing;
-- **late records**: processed by an evicted member after its successor had begun. What a process
+  Who hears late that it was evicted, by on_lost, may have been none for a session by then
+  (with transactions for {busy:g} s more: its user does not poll meanwhile), and, if it was stopped
+  (SIGSTOP) or its user was in a slow on_revoke just before, for a session before that began; so may
+  who was killed or ended by itself. So it is with one that was stopped between the group's answer
+  and its on_revoke, which then comes within a second after the stop. Of these last moments the next
+  line judges alone;
+- **late records**: processed by an evicted member after its successor's on_assign. What a process
   had in hand when it was stopped (SIGSTOP) for about its session or longer can't be taken back: it
   is counted apart, at most one record of that member, within a second after each such stop;
 - **without owning it**: records processed outside on_assign and on_revoke or on_lost;
@@ -58,7 +60,9 @@ together, which are outside of what is tested:
   transactions both bounds are {busy:g} s longer: a member may be busy with one for so long, where
   librdkafka hangs (librdkafka#5456);
 - **taken by a short pause**: on_lost of a member that was stopped for less than its session, where
-  no other fault was under way from a session before;
+  no fault of the brokers, the network or the same member was under way from a session before. How
+  many pauses were so is told beside;
+- **fatal errors**: told to a user of kafka_coop, whose member is none any more then;
 - **wrong offsets**: after all have closed in order, the group's committed offset of a partition is
   beyond what was processed, or is not the partition's end.
 
@@ -104,12 +108,15 @@ _COUNTS: Final = {
     "late_of_others": "late records of other clients' members",
     "slow": "slow on_revokes",
     "outlived": "slow on_revokes that outlived their round",
+    "evicted_slow": "slow on_revokes during which the member was evicted",
     "in_hand": "records that were in hand at a stop",
     "longest_ownerless": "longest without an owner, s",
     "ownerless_too_long": "**without an owner for too long**",
     "longest_silence": "longest silence, s",
     "silent_too_long": "**silent for too long**",
+    "lone_pauses": "short pauses that nothing else could excuse",
     "taken_by_pauses": "**taken by a short pause**",
+    "fatal": "**fatal errors**",
     "miscommitted": "**wrong offsets**",
     "copied": "copied, as read_committed sees it",
     "copied_twice": "**copied twice**",
@@ -149,8 +156,9 @@ def _sections(result: Mapping[str, Any]) -> Iterator[str]:
     yield _taken_from(result.get("origin"))
     yield "\n".join(["| | |", "|---|---|", *_counted(result)]) + "\n"
     if result["failed"]:
-        yield "Members that ended by themselves and must not:\n\n" + "\n".join(
-            f"- {text}" for text in result["failed"]
+        yield (
+            "What failed, members that ended by themselves and must not among it:\n\n"
+            + "\n".join(f"- {text}" for text in result["failed"])
         )
     if plan["transactions"]:
         yield _endings(result.get("endings"))
@@ -230,8 +238,8 @@ def _failovers(faults: Sequence[Mapping[str, Any]]) -> str:
         return "\nWhich brokers were controller or coordinator was not recorded.\n"
     crashes = [f["roles"] for f in asked if f["name"] in _CRASHES]
     orderly = [f["roles"] for f in asked if f["name"] not in _CRASHES]
-    full = [f["in_vain"] for f in faults if f["name"] == _DISK]
-    stubborn = sum(f["in_vain"] for f in asked if f["name"] not in _CRASHES)
+    full = [f.get("in_vain", False) for f in faults if f["name"] == _DISK]
+    stubborn = sum(f.get("in_vain", False) for f in asked if f["name"] not in _CRASHES)
     return (
         f"\nOf {len(crashes)} crashes of a broker ({', '.join(_CRASHES)}), {_offices(crashes)};"
         f" of {len(orderly)} orderly restarts, of one broker or of each in turn,"

@@ -32,7 +32,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupState, KafkaException, TopicPartition
 
 from kafka_coop.testing.cluster import KafkaCluster, wait_until
 from kafka_coop.testing.ending import end_in_order_at_sigterm
@@ -49,6 +49,7 @@ from kafka_coop.testing.trial.outcome import DELETED, NANO, RESULT, Injected, Pl
 from kafka_coop.testing.unavailable import KafkaUnavailableError
 
 _LOOK: Final = 0.5
+_ASKED: Final = 10.0
 _WORDS: Final = 2000
 _PATIENCE: Final = timedelta(minutes=5)
 _SETTLING: Final = timedelta(minutes=4)
@@ -127,6 +128,8 @@ def _carry_out(
         _until_whole(arena)
         load.stop()  # raises where the brokers did not take it all
         result.ends = kafka.end_offsets(topic)
+        if sum(result.ends.values()) < plan.rate * plan.lasting.total_seconds() / 2:
+            result.failed.append(f"of the load less than half was produced: {result.ends}")
         if output:
             wait_for_copies(kafka.admin_servers, output, _produced(result.ends))
         else:
@@ -169,7 +172,8 @@ class _Ends:
             if (rest := started.end()) is not None:
                 self.add(time.monotonic(), number, rest)
             else:
-                self.over[number] = time.monotonic_ns()
+                ended = started.ended
+                self.over[number] = time.monotonic_ns() if ended is None else ended()
         _wait_until(moment)
 
     def all(self) -> None:
@@ -192,6 +196,7 @@ def _torment(plan: Plan, arena: Arena, result: Result, say: Callable[[str], obje
     try:
         while len(injected) < plan.faults and time.monotonic() < last:
             ends.until(max(began + len(injected) * pace, earliest))
+            arena.kafka.require_brokers()
             for name in _mourn(arena, result):
                 if not arena.crew.was_told_to_leave(name):  # then another has come already
                     arena.replace(name)
@@ -200,6 +205,7 @@ def _torment(plan: Plan, arena: Arena, result: Result, say: Callable[[str], obje
                 began += pace  # nothing can be had now: everything else is later
                 continue
             name, started = drawn
+            at = started.began or at
             ends.add(at / NANO, len(injected), started)
             injected.append(_entry(at, name, started))
             say(f"{len(injected)} {name}: {started.what}")
@@ -267,7 +273,8 @@ def _until_whole(arena: Arena) -> None:
             return False
         counts = sum(map(len, owned.values()))
         one_owner = counts == arena.partitions == len(set().union(*owned.values()))
-        return one_owner and all(map(arena.crew.has_joined, idle))
+        joined = all(map(arena.crew.has_joined, idle))
+        return one_owner and joined and _is_the_group(arena)
 
     try:
         wait_until(whole, "the group does not settle", _SETTLING)
@@ -279,6 +286,22 @@ def _until_whole(arena: Arena) -> None:
                 f"{name} owns {sorted(arena.crew.owned(name))}: {arena.crew.last_words(name)}"
             )
         raise TimeoutError("\n".join([str(error), *said])) from None
+
+
+def _is_the_group(arena: Arena) -> bool:
+    """Whether those that run are its members, and nobody else, as the coordinator says.
+
+    A member that has left by itself, and whose process goes on, owns nothing, as an idle one.
+    """
+    group = arena.crew.group
+    admin = arena.kafka.admin()  # kept: without it nothing is answered
+    try:
+        described = admin.describe_consumer_groups([group])[group].result(_ASKED)
+    except KafkaException:
+        return False
+    members = sorted(member.client_id for member in described.members)
+    is_stable = described.state == ConsumerGroupState.STABLE
+    return is_stable and members == sorted({*arena.crew.running} - arena.crew.leaving)
 
 
 def _until_read(arena: Arena, ends: Mapping[int, int]) -> None:

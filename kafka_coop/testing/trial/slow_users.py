@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from kafka_coop.testing.trial.journal import Event
 
 
-def slow_revocations(journals: Mapping[str, Sequence[Event]]) -> tuple[int, int]:
-    """How many there were that returned, and of how many the member was in a later round by then.
+def slow_revocations(journals: Mapping[str, Sequence[Event]]) -> tuple[int, int, int]:
+    """How many returned; during how many the member came into a later round, and was evicted.
 
-    That is what `kafka_coop.membership.adopting` calls outliving a round: the member joined the
-    others in the next one, as the owner of what its user had still to give up.
+    The former is what `kafka_coop.membership.adopting` calls outliving a round: the member joined
+    the others in the next one, as the owner of what its user had still to give up.
     """
-    slow = outlived = 0
+    slow = outlived = evicted = 0
     for events in journals.values():
         called: Event | None = None
         for event in events:
@@ -22,5 +22,6 @@ def slow_revocations(journals: Mapping[str, Sequence[Event]]) -> tuple[int, int]
             elif event.kind in "VL" and called is not None:
                 slow += 1
                 outlived += event.kind == "V" and event.generation > called.generation
+                evicted += event.kind == "L"
                 called = None
-    return slow, outlived
+    return slow, outlived, evicted

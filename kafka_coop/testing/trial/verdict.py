@@ -21,8 +21,10 @@ class Tenure:
     Attributes:
         start, end: Monotonic nanoseconds. Open ends are the member's last line, or its kill.
         fenced: It ended by on_lost, by a kill or in a suspension, or by an on_revoke that a stop
-            held up: the group had gone on before this member knew, and its last moments are not
-            ownership.
+            held up: the group may have gone on before this member knew, and its last moments are
+            not ownership.
+        binds: Until when nobody else may have it: `end`; of one that was fenced, so long before as
+            its member may not have heard.
         generation: In which it began.
         records: How many it processed.
     """
@@ -33,6 +35,7 @@ class Tenure:
     end: int
     fenced: bool
     generation: int
+    binds: int
     records: int = 0
 
     def excludes(self, later: Tenure) -> bool:
@@ -43,7 +46,7 @@ class Tenure:
         partition to this one in a later generation, and the other has processed nothing.
         """
         over = later.fenced and not later.records and later.generation < self.generation
-        return later.start < self.end and later.member != self.member and not over
+        return later.start < self.binds and later.member != self.member and not over
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +57,7 @@ class Overlap:
     second: Tenure
 
     def __str__(self) -> str:
-        over = (self.first.end - self.second.start) / 1e6
+        over = (self.first.binds - self.second.start) / 1e6
         return (
             f"partition {self.first.partition}: {self.first.member} had it for {over:.1f} ms more"
             f" when {self.second.member} got it"
@@ -66,11 +69,13 @@ class Stop:
     """A process that was stopped for so long that its member may have been evicted.
 
     Attributes:
+        since: When it was stopped: monotonic nanoseconds.
         until: When it went on, at the earliest: monotonic nanoseconds.
         over: When it had gone on. What it does a moment later it does without having heard.
     """
 
     member: str
+    since: int
     until: int
     over: int
 
@@ -83,8 +88,8 @@ class Verdict:
         overlaps: Two owners at once; empty: never.
         strays: Records that a member processed while it did not own their partition, by what its
             callbacks had told it.
-        late: Records processed after another member had processed a later offset of the same
-            partition and before it gave the partition up: a zombie's work.
+        late: Records processed after another member was assigned the partition, and before this
+            one gave it up: a zombie's work.
         in_hand: Those of them that no client can help: a process was stopped between poll's return
             and the journal. That is what it writes first, and at once, when it goes on, one record,
             or with transactions one batch; whatever else it writes is late.
@@ -124,6 +129,7 @@ def judge(
     *,
     killed: Mapping[str, int] | None = None,
     stops: Sequence[Stop] = (),
+    unheard: Mapping[str, int] | None = None,
 ) -> Verdict:
     """Judges a trial.
 
@@ -132,9 +138,13 @@ def judge(
         end_offsets: For each partition, how many records were produced to it.
         killed: When members were killed, monotonic nanoseconds.
         stops: Which members were stopped, for about a session or longer.
+        unheard: For how long a member that runs may not hear that it was evicted, nanoseconds; who
+            is not in it may never.
     """
     held = [
-        t for name, events in journals.items() for t in tenures(name, events, killed or {}, stops)
+        t
+        for name, events in journals.items()
+        for t in tenures(name, events, killed or {}, stops, (unheard or {}).get(name))
     ]
     counts: dict[tuple[int, int], int] = {}
     for events in journals.values():
@@ -162,9 +172,11 @@ def tenures(
     events: Sequence[Event],
     killed: Mapping[str, int],
     stops: Sequence[Stop] = (),
+    unheard: int | None = None,
 ) -> list[Tenure]:
-    """What a member owned, by its callbacks."""
-    book = _Book(member, _held_up(events, [stop for stop in stops if stop.member == member]))
+    """What a member owned, by its callbacks. The arguments are `judge`'s."""
+    its = [stop for stop in stops if stop.member == member]
+    book = _Book(member, _held_up(events, its), _Deafness(its, unheard))
     for event in events:
         for partition in event.partitions:
             book.enter(event, partition)
@@ -190,14 +202,31 @@ def _held_up(events: Sequence[Event], stops: Sequence[Stop]) -> set[int]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class _Deafness:
+    """Since when a member may not have heard that the group had gone on."""
+
+    stops: Sequence[Stop]
+    unheard: int | None
+
+    def before(self, end: int, start: int) -> int:
+        """Of a tenure from start to end: who is stopped hears nothing until a moment after it."""
+        if self.unheard is None:
+            return start
+        in_stops = (s.since for s in self.stops if s.since <= end <= s.over + _AT_ONCE)
+        return max(start, min(in_stops, default=end) - self.unheard)
+
+
 class _Book:
     """One member's tenures, those that are over and those under way."""
 
-    def __init__(self, member: str, held_up: Container[int]) -> None:
+    def __init__(self, member: str, held_up: Container[int], deafness: _Deafness) -> None:
         self.done: list[Tenure] = []
         self._member = member
         self._held_up = held_up
+        self._deafness = deafness
         self._open: dict[int, Event] = {}
+        self._giving_up: dict[int, int] = {}
         self._records: dict[int, int] = {}
 
     def enter(self, event: Event, partition: int) -> None:
@@ -207,6 +236,8 @@ class _Book:
         elif event.kind in "VL":
             fenced = event.kind == "L" or event.at in self._held_up
             self._end(partition, event.at, fenced=fenced)
+        elif event.kind == "W":  # whose user is slow hears nothing meanwhile
+            self._giving_up[partition] = event.at
         elif event.kind == "R":
             self._records[partition] = self._records.get(partition, 0) + 1
 
@@ -216,6 +247,7 @@ class _Book:
 
     def _end(self, partition: int, at: int, *, fenced: bool) -> None:
         records = self._records.pop(partition, 0)
+        heard = self._giving_up.pop(partition, at)
         if (begun := self._open.pop(partition, None)) is not None:
             self.done.append(
                 Tenure(
@@ -225,6 +257,7 @@ class _Book:
                     end=at,
                     fenced=fenced,
                     generation=begun.generation,
+                    binds=self._deafness.before(heard, begun.at) if fenced else at,
                     records=records,
                 )
             )
@@ -238,14 +271,14 @@ def _by_partition(held: Sequence[Tenure]) -> list[list[Tenure]]:
 
 
 def _overlaps(held: Sequence[Tenure]) -> list[Overlap]:
-    """A tenure that was fenced may be overlapped: its owner had not heard yet."""
+    """A tenure that was fenced may be overlapped in its last moments: see `Tenure.binds`."""
     found = []
     for line in _by_partition(held):
         latest: Tenure | None = None
         for tenure in line:
             if latest is not None and latest.excludes(tenure):
                 found.append(Overlap(first=latest, second=tenure))
-            if not tenure.fenced and (latest is None or tenure.end > latest.end):
+            if latest is None or tenure.binds > latest.binds:
                 latest = tenure
     return found
 
@@ -274,28 +307,31 @@ def _strays(events: Sequence[Event]) -> list[Event]:
 def _late(journals: Mapping[str, Sequence[Event]]) -> list[tuple[str, Event]]:
     """Records of a zombie: after a successor has begun on the partition, in the same tenure.
 
-    Offsets say so where clocks can't: a successor starts at the committed offset, so a record
-    that the old owner processes later in time, from a tenure begun earlier, is one that two
-    members were at.
+    A successor begins with on_assign, but for one that heard of it late, when the group had gone on
+    (`Tenure.excludes`): then it begins with its first record.
     """
-    lines: dict[int, list[tuple[int, str, Event, int]]] = {}
+    lines: dict[int, list[tuple[str, Event, Event]]] = {}
     for name, events in journals.items():
-        since: dict[int, int] = {}
+        since: dict[int, Event] = {}
         for event in events:
             if event.kind == "A":
-                since.update(dict.fromkeys(event.partitions, event.at))
-            elif event.kind == "R":
-                (partition,) = event.partitions
-                begun = since.get(partition, event.at)
-                lines.setdefault(partition, []).append((event.at, name, event, begun))
+                since.update(dict.fromkeys(event.partitions, event))
+            if event.kind in "AR":
+                for partition in event.partitions:
+                    begun = since.get(partition, event)
+                    lines.setdefault(partition, []).append((name, event, begun))
+    return [one for line in lines.values() for one in _late_in(line)]
+
+
+def _late_in(line: Sequence[tuple[str, Event, Event]]) -> list[tuple[str, Event]]:
+    """Of one partition: each event with its member, and the on_assign that it is under."""
     found = []
-    for line in lines.values():
-        newest, owner = -1, ""
-        for _, name, event, begun in sorted(line, key=lambda entry: entry[0]):
-            if begun < newest and name != owner:
-                found.append((name, event))
-            elif begun > newest:
-                newest, owner = begun, name
+    newest, owner = Event(kind="A", at=-1), ""
+    for name, event, begun in sorted(line, key=lambda one: one[1].at):
+        if event.kind == "R" and begun.at < newest.at and name != owner:
+            found.append((name, event))
+        elif begun.at > newest.at and (event.kind == "R" or begun.generation >= newest.generation):
+            newest, owner = begun, name
     return found
 
 
