@@ -7,8 +7,8 @@ repository makes a stand-in of the same name from Maven and Debian.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -74,7 +74,8 @@ class ContainerKafka(StartedKafka):
             ContainerKafkaError: It does not.
         """
         self._stack.callback(self._container.stop)
-        self._container.start()
+        with _reaped_only_by_what_is_here():
+            self._container.start()
         admin = quiet_admin(self.bootstrap_servers)
 
         def serving() -> bool:
@@ -123,7 +124,6 @@ def _container(
     from testcontainers.core.container import DockerContainer  # noqa: PLC0415  # optional
 
     _fetch(client, image)
-    _reap_only_with_what_is_here(client)
     container = DockerContainer(image).with_bind_ports(_CLIENT_PORT, port)
     for key, value in settings.items():
         container.with_env(_variable(key), value)
@@ -145,15 +145,24 @@ def _fetch(client: DockerClient, image: str) -> None:
             ) from error
 
 
-def _reap_only_with_what_is_here(client: DockerClient) -> None:
-    """Without the image of testcontainers' reaper at hand, `close` alone removes containers."""
+@contextmanager
+def _reaped_only_by_what_is_here() -> Iterator[None]:
+    """Without the image of testcontainers' reaper at hand, `close` alone removes a container.
+
+    Those that its user starts by themselves are reaped as ever.
+    """
     from docker.errors import ImageNotFound  # noqa: PLC0415  # an optional package
     from testcontainers.core.config import testcontainers_config  # noqa: PLC0415  # the same
 
+    before = testcontainers_config.ryuk_disabled
     try:
-        client.client.images.get(testcontainers_config.ryuk_image)
+        _docker().client.images.get(testcontainers_config.ryuk_image)
     except ImageNotFound:
         testcontainers_config.ryuk_disabled = True
+    try:
+        yield
+    finally:
+        testcontainers_config.ryuk_disabled = before
 
 
 def _settings(advertised: str) -> dict[str, str]:

@@ -187,7 +187,8 @@ def _maven(coordinates: tuple[str, ...], into: Path) -> None:
         env=java_environment(),
     )
     if done.returncode:
-        said = _COLOURS.sub("", done.stdout)[:_MOST_SAID].strip()
+        # Of a JAVA_HOME that leads nowhere it tells on the other one.
+        said = _COLOURS.sub("", done.stdout + done.stderr)[:_MOST_SAID].strip()
         raise RuntimeError(f"exit status {done.returncode}: {said}")
 
 

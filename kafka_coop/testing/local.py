@@ -317,6 +317,7 @@ class LocalKafka(StartedKafka):
             if code is not None:
                 del self._processes[broker]
                 raise self._ended(broker, code)
+            self.require_brokers()  # without the others it may have no quorum
             metadata = peek(admin)
             return metadata is not None and broker in metadata.brokers
 

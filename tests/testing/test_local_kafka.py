@@ -225,6 +225,22 @@ class TestLifetime:
         ):
             pass
 
+    def test_nobody_waits_for_one_whose_quorum_has_ended(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It would be called the one that does not serve, by a log that says nothing of them."""
+        kafka = LocalKafka(brokers=3)
+        spawn = kafka._spawn
+
+        def of_one(broker: int) -> None:
+            spawn(broker)
+            if broker > 1:
+                os.kill(kafka.pid(broker), signal.SIGKILL)
+
+        monkeypatch.setattr(kafka, "_spawn", of_one)
+        with pytest.raises(LocalKafkaError, match="broker 2 ended with status -9"), kafka:
+            pass
+
     def test_a_broker_that_takes_too_long_is_given_up(self) -> None:
         kafka = LocalKafka(start_timeout=timedelta(0))
         folder = kafka.log(1).parents[1]
