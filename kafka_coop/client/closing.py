@@ -98,6 +98,7 @@ class Closing:
         Ctrl-C ends it, and what comes then is `leave`.
         """
         while not (draining.over or self._mailbox.left or self._is_interrupted):
+            self._handover.require_usable()  # on_revoke may fork, and the child comes back here
             now = clock.now()
             self._mailbox.last_poll = now
             self._attempt(self._handover.attend)

@@ -252,7 +252,7 @@ class Polling:
             self._handover.require_usable()
             if ownership.errors and self._take_an_error(got):
                 return
-            if (not got and self._draining.news()) or self._is_told_to_end():
+            if self._draining.news() or self._is_told_to_end():
                 return
             if not self._may_go_on(deadline):
                 return

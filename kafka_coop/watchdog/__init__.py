@@ -13,7 +13,8 @@ keeps its end of the pipe open. The pipe's end alone proves nothing, either: a p
 becomes a daemon may close every descriptor it did not open, and `exec` closes this one. Only when
 the child has another parent than the one that started it, the member's process is dead.
 
-**What it can't see.** In a container, the death of process 1 takes all others with it: run an init
-(``docker run --init``, or ``shareProcessNamespace`` in Kubernetes). Nor does it survive the
-machine, or a SIGKILL for the whole control group. The session timeout is there for these.
+**What it can't see.** In a container, the death of process 1 takes all others with it, and an init
+that ends with the service (tini) does no better: docs/LEAVING.md says what does. Nor does it
+survive the machine, or a SIGKILL for the whole control group. The session timeout is there for
+these.
 """

@@ -102,10 +102,10 @@ class Guard:
         Raises:
             ConfigurationError: It can't be started.
         """
-        if not sys.executable or getattr(sys, "frozen", False):
+        if not sys.executable or getattr(sys, "frozen", False) or "uwsgi" in sys.modules:
             # Of a program that PyInstaller and the like have bundled, `sys.executable` is the
-            # program. Started as an interpreter, it ignores the code and runs once more, with one
-            # more consumer, whose watchdog runs it once more.
+            # program, and under uWSGI that server. Started as an interpreter, it ignores the code
+            # and runs once more, with one more consumer, whose watchdog runs it once more.
             raise ConfigurationError(
                 "coop.watchdog",
                 "coop.watchdog needs a Python interpreter to start, which there is none of in a "
@@ -113,7 +113,7 @@ class Guard:
             )
         try:
             self._process = subprocess.Popen(  # noqa: S603  # this interpreter
-                [sys.executable, "-P", "-S", "-c", _BOOT],
+                [sys.executable, *_isolation(), "-P", "-S", "-c", _BOOT],
                 stdin=subprocess.PIPE,
                 bufsize=0,
                 stdout=subprocess.DEVNULL,
@@ -239,6 +239,11 @@ def _without_callables(settings: ConnectionSettings) -> ConnectionSettings:
 
 
 _guards: weakref.WeakSet[Guard] = weakref.WeakSet()
+
+
+def _isolation() -> list[str]:
+    """Who ignores the environment's PYTHONPATH has a reason, and the watchdog gets credentials."""
+    return ["-E"] if sys.flags.ignore_environment else []
 
 
 def _abandon_in_child() -> None:

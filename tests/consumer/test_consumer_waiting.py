@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 from confluent_kafka import Message
@@ -122,6 +123,18 @@ def test_and_so_it_does_of_a_batch_that_is_not_full(
     with Shutdown((signal.SIGTERM,)) as shutdown:
         assert consumer.consume(10, 3600) == [asking.record]
         assert shutdown
+    monkeypatch.undo()
+
+
+@pytest.mark.timeout(60)
+def test_nor_is_a_batch_filled_where_the_draining_is_over(
+    consumer: CoopConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service that is told to end has no hour to wait for the rest."""
+    asking = Asking(consumer, monkeypatch)
+    monkeypatch.setattr(asking.mailbox, "wait", lambda _: consumer.drain(timedelta(0)))
+    assert consumer.consume(10, 3600) == [asking.record]
+    assert consumer.drained
     monkeypatch.undo()
 
 

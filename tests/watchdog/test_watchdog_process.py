@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from integration_dying import dying
@@ -175,6 +176,29 @@ def test_a_program_that_has_no_interpreter_beside_it_is_refused_and_not_started_
         started(loads_after=3600.0),
     ):
         pass
+
+
+def test_under_uwsgi_whose_binary_is_no_interpreter_it_is_refused_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "uwsgi", ModuleType("uwsgi"))
+    with (
+        pytest.raises(ConfigurationError, match="needs a Python interpreter"),
+        started(loads_after=3600.0),
+    ):
+        pass
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="by /proc")
+@pytest.mark.parametrize("ignored", [0, 1])
+def test_it_ignores_the_environment_where_its_consumer_does(
+    monkeypatch: pytest.MonkeyPatch, ignored: int
+) -> None:
+    """It gets the consumer's credentials: no module of PYTHONPATH is to see them."""
+    monkeypatch.setattr(sys, "flags", SimpleNamespace(ignore_environment=ignored))
+    with started(loads_after=3600.0) as (_, pid):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    assert (b"-E" in words) == bool(ignored)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="by /proc")
