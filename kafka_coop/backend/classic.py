@@ -43,6 +43,7 @@ from kafka_coop.membership import events as ev
 from kafka_coop.membership.failures import LOCAL_FAIL
 from kafka_coop.membership.member import Member
 from kafka_coop.membership.settings import MemberSettings
+from kafka_coop.printable import shown
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import (
     ClusterMetadata,
@@ -69,6 +70,7 @@ _A_TURN = 0.02
 _DESCRIBE_GROUPS: Final = 15
 
 _AFTER_A_BUG = 1.0
+_MOST_SAID = 4000
 """Seconds until time goes on: what raised may raise at the same moment again."""
 
 
@@ -553,7 +555,9 @@ class ClassicBackend:
             except ConnectionFailedError:  # no thread is to be had, and the group waits
                 outcome = run()
         for warning in outcome.warnings:
-            self._log.warning("group %s: %s", self._settings.group_id, warning)
+            # Its names are other members' words.
+            text = shown(warning[:_MOST_SAID])
+            self._log.warning("group %s: %s", self._settings.group_id, text)
         self._handle(
             ev.AssignmentComputed(
                 token=effect.token,

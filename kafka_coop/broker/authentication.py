@@ -9,6 +9,7 @@ from typing import TypeAlias
 from kafka_coop.broker.blocking import run_blocking
 from kafka_coop.broker.sasl import Conversation, advance
 from kafka_coop.errors import AuthenticationFailedError, ConnectionFailedError, RequestFailedError
+from kafka_coop.printable import shown
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.messages import (
     Request,
@@ -21,6 +22,9 @@ from kafka_coop.protocol.messages import (
 
 Exchange: TypeAlias = Callable[[Request], Awaitable[Response]]
 """Sends one request and returns its answer."""
+
+_MOST_SAID = 500
+"""Characters of what a broker says, which need not be one: the login is not done."""
 
 
 async def authenticate(exchange: Exchange, mechanism: str, conversation: Conversation) -> timedelta:
@@ -57,7 +61,7 @@ async def _shake_hands(exchange: Exchange, mechanism: str) -> None:
         case ErrorCode.none:
             return
         case ErrorCode.unsupported_sasl_mechanism:
-            offered = ", ".join(sorted(answer.mechanisms)) or "none"
+            offered = shown(", ".join(sorted(answer.mechanisms))[:_MOST_SAID]) or "none"
             raise AuthenticationFailedError(
                 f"the listener does not offer sasl.mechanisms={mechanism}; it offers {offered}"
             )
@@ -71,7 +75,7 @@ async def _shake_hands(exchange: Exchange, mechanism: str) -> None:
 
 
 def _refusal(mechanism: str, answer: SaslAuthenticateAnswer) -> RequestFailedError:
-    said = " ".join((answer.message or "no reason given").split())[:500]
+    said = shown(" ".join((answer.message or "no reason given").split())[:_MOST_SAID])
     text = f"{mechanism} failed: {answer.error.name}: {said}"
     if answer.error.retriable:
         return ConnectionFailedError(text)

@@ -116,6 +116,7 @@ class Connection:
             peer,
             client_id=settings.client_id,
             max_frame_bytes=settings.receive_message_max_bytes,
+            greeting=True,
         )
         connection = cls(wire, settings, security.login, clock or LoopClock())
         limit = settings.connect_timeout.total_seconds()
@@ -131,6 +132,7 @@ class Connection:
                 raise late from None
             raise
         wire.stage = Stage.UNPROVEN
+        wire.greeted()
         _log.debug("%s: connected", peer)
         return connection
 

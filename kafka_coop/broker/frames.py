@@ -10,6 +10,10 @@ _LENGTH_BYTES = 4
 _SMALLEST = 4
 """A response is at least its correlation id."""
 
+_GREETING_BYTES = 1 << 20
+"""Most of an answer of who has not logged in yet, and proved nothing: versions take two thousand.
+What a hundred million hold, read into objects, would fill the memory."""
+
 _TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
 """How a TLS alert and a TLS handshake record begin."""
 
@@ -23,13 +27,22 @@ class FrameSplitter:
     """Cuts a stream of bytes, which arrives in any pieces, into frames.
 
     Nothing is allocated ahead of what arrived, so a hostile length costs no memory.
+
+    Args:
+        max_bytes: Of a frame.
+        greeting: It is to be far smaller, until `greeted`.
     """
 
-    __slots__ = ("_buffer", "_max_bytes")
+    __slots__ = ("_buffer", "_later", "_max_bytes")
 
-    def __init__(self, *, max_bytes: int) -> None:
+    def __init__(self, *, max_bytes: int, greeting: bool = False) -> None:
         self._buffer = bytearray()
-        self._max_bytes = max_bytes
+        self._max_bytes = min(max_bytes, _GREETING_BYTES) if greeting else max_bytes
+        self._later = max_bytes
+
+    def greeted(self) -> None:
+        """The other end is who it is to be."""
+        self._max_bytes = self._later
 
     @property
     def unfinished(self) -> int:
@@ -67,6 +80,11 @@ class FrameSplitter:
             )
         if self._buffer.startswith(b"HTTP"):
             return "the answer is HTTP: the port is not Kafka's; check bootstrap.servers"
+        if self._max_bytes < length and self._max_bytes < self._later:
+            return (
+                f"an answer of {length} bytes before the login is done; check that the port is "
+                "Kafka's"
+            )
         if length > self._max_bytes:
             return (
                 f"a response of {length} bytes is larger than receive.message.max.bytes="

@@ -26,6 +26,7 @@ from kafka_coop.errors import (
     RequestFailedError,
 )
 from kafka_coop.json_objects import json_object
+from kafka_coop.printable import shown
 
 _log = logging.getLogger(__name__)
 
@@ -241,10 +242,12 @@ def oidc_tokens(settings: OidcSettings, *, wall_clock: Callable[[], float]) -> T
         urllib.request.HTTPSHandler(context=tls),
         _NoRedirects(),
     )
-    request = _token_request(settings)
 
     def fetch() -> Token:
         asked_at = wall_clock()
+        # Anew each time: urllib writes into a request where a proxy is, and takes it for a plain
+        # http one when it sees it again, and sends the secret so.
+        request = _token_request(settings)
         return _read_token(_post(opener, request, settings), settings, asked_at)
 
     return fetch
@@ -344,7 +347,7 @@ def _refused(error: urllib.error.HTTPError, settings: OidcSettings) -> RequestFa
     reasons = [str(said[key]) for key in ("error", "error_description") if key in said]
     # Before it is cut, lest a part of the secret be left at the end.
     unspoken = ": ".join(reasons).replace(settings.client_secret, "***")
-    text = " ".join(unspoken.split())[:300]
+    text = shown(" ".join(unspoken.split())[:300])
     message = (
         f"the token endpoint {settings.token_endpoint_url} answered {error.code}"
         f"{': ' + text if text else ''}"

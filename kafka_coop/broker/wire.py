@@ -48,18 +48,26 @@ class Wire(asyncio.Protocol):
     It fails once and for good: whatever goes wrong closes the socket and fails every request
     in flight, each with an error of its own. No task is involved, so none can be left over.
 
+    Args:
+        peer: The broker.
+        client_id: In each request.
+        max_frame_bytes: Of an answer.
+        greeting: Before `greeted` it must be small.
+
     Attributes:
         peer: The broker.
         stage: How far the connection has come; set by who opens it.
         error: Why it failed; None while it lives.
     """
 
-    def __init__(self, peer: Peer, *, client_id: str, max_frame_bytes: int) -> None:
+    def __init__(
+        self, peer: Peer, *, client_id: str, max_frame_bytes: int, greeting: bool = False
+    ) -> None:
         self.peer = peer
         self.stage = Stage.RESOLVING
         self.error: RequestFailedError | None = None
         self._client_id = client_id
-        self._splitter = FrameSplitter(max_bytes=max_frame_bytes)
+        self._splitter = FrameSplitter(max_bytes=max_frame_bytes, greeting=greeting)
         self._transport: asyncio.Transport | None = None
         self._gone: asyncio.Future[None] | None = None
         self._in_flight: dict[int, _InFlight] = {}
@@ -118,6 +126,10 @@ class Wire(asyncio.Protocol):
         )
         self._nothing_in_flight.clear()
         self._transport.write(frame(payload))
+
+    def greeted(self) -> None:
+        """The broker is who it is to be, and its answers may be as large as they like."""
+        self._splitter.greeted()
 
     async def settled(self) -> None:
         """Returns once nothing is in flight, answered or failed."""

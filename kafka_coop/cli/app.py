@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from kafka_coop.cli.guard import guarded, out_of_order
 from kafka_coop.cli.words import make_console, to_json
 from kafka_coop.errors import text_of
 from kafka_coop.planning import GroupPlan
-from kafka_coop.planning.table import shown
+from kafka_coop.printable import shown
 from kafka_coop.types import Assignor
 
 _STATUSES: Final = "; ".join(f"{s.value} {meaning}" for s, meaning in MEANINGS.items())
@@ -36,6 +37,7 @@ simulate = typer.Typer(
 )
 app.add_typer(simulate, name="simulate")
 
+_PLAIN: Final = re.compile(r"[A-Za-z0-9._-]+")
 _LONGEST_REQUEST: Final = 3600.0
 """Seconds: librdkafka's limit."""
 _LONGEST_PAUSE: Final = 86_400.0
@@ -99,7 +101,8 @@ def _complete_group(ctx: typer.Context, incomplete: str) -> list[str]:
         names = group_names(Connection(config, timeout=2))
     except CommandError:
         return []
-    return [name for name in names if name.startswith(incomplete)]
+    # Shells read what is completed as their own language, and anybody may name a group.
+    return [name for name in names if name.startswith(incomplete) and _PLAIN.fullmatch(name)]
 
 
 Group: TypeAlias = Annotated[

@@ -245,8 +245,8 @@ def _read(file: Path) -> dict[str, str]:
 def _split(pair: str, where: str) -> tuple[str, str]:
     key, equals, value = pair.partition("=")
     if not equals or not key.strip():
-        # The value may be a password: only what stands before it is shown.
-        raise CommandError(f"{where}: {key!r} is no key=value", Exit.USAGE)
+        # Whatever stands there may be a password, or a line of a key.
+        raise CommandError(f"{where}: that is no key=value, and is not shown here", Exit.USAGE)
     return key.strip(), value.strip()
 
 

@@ -17,7 +17,7 @@ from kafka_coop.cli.plan_json import plan_json
 from kafka_coop.cli.userdata import as_json, explain, heartbeats
 from kafka_coop.cli.words import NARROW, count, plural, ranges, spread
 from kafka_coop.planning import GroupPlan
-from kafka_coop.planning.table import shown
+from kafka_coop.printable import shown
 
 _MOST_MOVES: Final = 20
 _MOST_TOPICS: Final = 5

@@ -13,7 +13,7 @@ from kafka_coop.assignors import resolve
 from kafka_coop.cli.group import GroupLook, MemberLook
 from kafka_coop.errors import AssignorFailedError, ConfigurationError
 from kafka_coop.planning import GroupPlan, PartitionPlan, plan
-from kafka_coop.planning.table import shown
+from kafka_coop.printable import shown
 from kafka_coop.protocol.subscription import encode_subscription
 from kafka_coop.protocol.user_data import Claim, encode_sticky
 from kafka_coop.types import Assignor, Generation

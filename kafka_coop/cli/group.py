@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Final
 
 from kafka_coop.errors import MalformedDataError
-from kafka_coop.planning.table import shown
+from kafka_coop.printable import shown
 from kafka_coop.protocol.assignment import decode_assignment
 from kafka_coop.protocol.marks import AssignmentMarks, SubscriptionMarks, split_marks
 from kafka_coop.protocol.subscription import decode_subscription
@@ -268,7 +268,7 @@ def named(members: list[MemberLook]) -> tuple[MemberLook, ...]:
         ids[m.name].append(m.id)
     tails = {name: _telling(several) for name, several in ids.items() if len(several) > 1}
     told_apart = [
-        replace(m, name=f"{m.name}~{m.id[-tails[m.name] :]}") if m.name in tails else m
+        replace(m, name=f"{m.name}~{shown(m.id[-tails[m.name] :])}") if m.name in tails else m
         for m in members
     ]
     return tuple(sorted(told_apart, key=lambda m: (m.name, m.id)))

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from kafka_coop.cli.exits import CommandError, Exit
 from kafka_coop.cli.words import make_console
-from kafka_coop.planning.table import shown
+from kafka_coop.printable import shown
 from kafka_coop.terminal import write_no_more
 
 P = ParamSpec("P")

@@ -22,7 +22,7 @@ from kafka_coop.cli.exits import CommandError, Exit
 from kafka_coop.cli.group import GroupLook, MemberLook, look_at_member, named
 from kafka_coop.fetching.native import told_offset
 from kafka_coop.hopeless import HOPELESS
-from kafka_coop.planning.table import shown
+from kafka_coop.printable import shown
 from kafka_coop.protocol.messages import address
 from kafka_coop.types import MAX_STRING_BYTES, Cluster, Partitions, TopicPartition
 

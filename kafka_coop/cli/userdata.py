@@ -8,7 +8,7 @@ from typing import Any, Final
 from kafka_coop.assignors import known_names
 from kafka_coop.cli.group import MemberLook
 from kafka_coop.cli.words import ranges
-from kafka_coop.planning.table import shown
+from kafka_coop.printable import shown
 from kafka_coop.protocol.marks import AssignmentMarks, SubscriptionMarks
 from kafka_coop.protocol.user_data import decode_claim
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from kafka_coop.cli.group import GroupLook, MemberLook
 from kafka_coop.cli.timeline import Happened
 from kafka_coop.cli.words import NARROW, count, plural, ranges, spread
-from kafka_coop.planning.table import shown
+from kafka_coop.printable import shown
 
 _ESCAPE: Final = "\x1b"
 _ENTER: Final = ("\n", "\r")

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from kafka_coop.planning.table import shown
+from kafka_coop.printable import shown
 from kafka_coop.terminal import PipeConsole
 from kafka_coop.types import Partitions
 
@@ -74,4 +74,12 @@ def spread(counts: Iterable[int]) -> str:
 def to_json(value: Mapping[str, Any], *, indent: int | None = 2) -> str:
     """One document, its keys in the order given; in letters that the output has."""
     encoding = (sys.stdout.encoding or "").lower()
-    return json.dumps(value, indent=indent, ensure_ascii=not encoding.startswith("utf"))
+    text = json.dumps(value, indent=indent, ensure_ascii=not encoding.startswith("utf"))
+    return "".join(map(_harmless, text))
+
+
+def _harmless(character: str) -> str:
+    """JSON escapes what is below a space; a terminal heeds what is behind ASCII's letters, too."""
+    if character.isprintable() or character == "\n":
+        return character
+    return json.dumps(character)[1:-1] if not character.isascii() else f"\\u{ord(character):04x}"

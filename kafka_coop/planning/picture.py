@@ -12,8 +12,9 @@ from html import escape
 from typing import TypeAlias
 
 from kafka_coop.planning.group_plan import GroupPlan
-from kafka_coop.planning.table import headline, runs, shown, table
+from kafka_coop.planning.table import headline, runs, table
 from kafka_coop.planning.values import Reason, Way
+from kafka_coop.printable import shown
 
 _WIDTH = 900
 _COLUMN = 240

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kafka_coop.printable import shown
 from kafka_coop.types import Partitions
 
 if TYPE_CHECKING:
@@ -54,11 +55,6 @@ def headline(plan: GroupPlan) -> Iterator[str]:
         yield f"{plan.rounds} rounds: {n.withheld:,} withheld in the first"
     for warning in plan.warnings:
         yield f"warning: {shown(warning)}"
-
-
-def shown(text: str) -> str:
-    """The text without what would move a terminal's cursor: member ids are other people's."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def runs(partitions: Partitions) -> str:

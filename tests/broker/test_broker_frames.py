@@ -64,3 +64,20 @@ def test_the_largest_frame_allowed_is_taken() -> None:
     splitter = FrameSplitter(max_bytes=40)
     splitter.feed(frame(bytes(40)))
     assert list(splitter.frames()) == [bytes(40)]
+
+
+def test_who_has_not_logged_in_yet_may_not_say_much() -> None:
+    """It may be anybody: what it says is read into objects that take many times its bytes."""
+    splitter = FrameSplitter(max_bytes=1 << 30, greeting=True)
+    splitter.feed(frame(bytes(1 << 20)))
+    assert len(next(splitter.frames())) == 1 << 20
+    head = ((1 << 20) + 1).to_bytes(4, "big")
+    splitter.feed(head)
+    with pytest.raises(MalformedDataError, match="before the login is done"):
+        next(splitter.frames())
+    splitter.greeted()
+    assert list(splitter.frames()) == []
+    small = FrameSplitter(max_bytes=40, greeting=True)
+    small.feed(head)
+    with pytest.raises(MalformedDataError, match=r"receive.message.max.bytes=40"):
+        next(small.frames())

@@ -512,6 +512,35 @@ def test_the_proxy_that_the_environment_names_is_asked_as_librdkafka_asks_it(
     assert len(there.requests) == serves
 
 
+@pytest.mark.parametrize("name", ["https_proxy", "all_proxy"])
+def test_through_a_proxy_every_secret_goes_to_the_endpoint_alone(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """urllib takes one that it has seen before for a request without TLS, from the third on."""
+    for other in [other for other in os.environ if other.lower().endswith("_proxy")]:
+        monkeypatch.delenv(other)
+    asked: list[bytes] = []
+
+    def refuse(listener: socket.socket) -> None:
+        for _ in range(3):
+            connection, _ = listener.accept()
+            with connection:
+                asked.append(connection.recv(65536))
+                connection.sendall(b"HTTP/1.1 403 no\r\nContent-Length: 0\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, endpoint() as there:
+        monkeypatch.setenv(name, f"http://127.0.0.1:{listener.getsockname()[1]}")
+        proxy = threading.Thread(target=refuse, args=(listener,), daemon=True)
+        proxy.start()
+        fetch = oidc(there, token_endpoint_url="https://idp.invalid/token")
+        for _ in range(3):
+            with pytest.raises(ConnectionFailedError, match="cannot be reached"):
+                fetch()
+        proxy.join(30)
+    assert [one.splitlines()[0] for one in asked] == 3 * [b"CONNECT idp.invalid:443 HTTP/1.0"]
+    assert not any(b"Authorization" in one for one in asked)
+
+
 @pytest.mark.parametrize("name", ["http_proxy", "all_proxy"])
 def test_a_socks_proxy_is_librdkafkas_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for other in [other for other in os.environ if other.lower().endswith("_proxy")]:

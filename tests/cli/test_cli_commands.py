@@ -12,12 +12,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
 from kafka_coop.cli import entry
-from kafka_coop.cli.app import run
+from kafka_coop.cli.app import _complete_group, run
 from kafka_coop.cli.connection import client_config
 from kafka_coop.cli.exits import CommandError, Exit
 from kafka_coop.simulation import check
@@ -95,6 +96,27 @@ def test_each_group_has_a_line_whatever_its_name(
     assert json.loads(capsys.readouterr().out)["groups"] == names
 
 
+def test_a_group_whose_name_a_shell_would_run_is_not_completed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Any client may choose one, and zsh reads what is completed as its own language."""
+    names = ["orders-1.a_b", r"orders\$(reboot)", "orders`reboot`", "orders;reboot", "payments"]
+    monkeypatch.setattr("kafka_coop.cli.reading.group_names", lambda _: names)
+    context: Any = SimpleNamespace(params={"servers": NOBODY})
+    assert _complete_group(context, "orders") == ["orders-1.a_b"]
+
+
+def test_a_line_of_a_key_in_a_file_of_settings_is_not_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "settings"
+    file.write_text("ssl.key.pem=-----BEGIN\nhunter2\n")
+    assert run(["describe", "g", "-b", NOBODY, "-F", str(file)]) == Exit.USAGE
+    said = capsys.readouterr().err
+    assert "line 2" in said
+    assert "hunter2" not in said
+
+
 @pytest.mark.parametrize("command", [["describe", "g"], ["watch", "g"], ["groups"]])
 def test_brokers_that_are_not_there(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*command, "-b", NOBODY]) == Exit.UNREACHABLE
@@ -113,7 +135,7 @@ def test_a_broker_that_says_nothing(silence: str, capsys: pytest.CaptureFixture[
     ("arguments", "said"),
     [
         (["describe", "g"], "--bootstrap-servers"),
-        (["describe", "g", "-b", NOBODY, "-X", "secret"], "'secret' is no key=value"),
+        (["describe", "g", "-b", NOBODY, "-X", "secret"], "that is no key=value"),
         (["describe", "g", "-b", NOBODY, "-X", "no.such.key=1"], "no.such.key"),
         (["describe", "g", "-b", NOBODY, "-F", "/no/such/file"], "/no/such/file"),
         (["describe", "g", "-b", NOBODY, "--assignor", "range"], "module:Class"),

@@ -6,6 +6,7 @@ import io
 import json
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from cli_groups import look, member, owning, settled
@@ -20,6 +21,7 @@ from kafka_coop.cli.group import GroupLook, MemberLook, look_at_member, named
 from kafka_coop.cli.timeline import Timeline
 from kafka_coop.cli.userdata import explain
 from kafka_coop.cli.watch_screen import View, chosen, picture, status_line
+from kafka_coop.cli.words import to_json
 from kafka_coop.leader import lead
 from kafka_coop.planning.picture import svg
 from kafka_coop.protocol.assignment import encode_assignment
@@ -258,6 +260,29 @@ def test_without_subscriptions_it_is_said_what_nobody_has_of_the_topics_that_are
 def test_names_that_move_the_cursor_are_written_out() -> None:
     evil = look("range\x1b[2J", {"t": 1}, [owning("a\x1b[2J", "t\x1b[2J", 0)])
     assert "\x1b" not in described(evil, 80)
+
+
+def test_nor_does_the_end_of_an_id_by_which_members_are_told_apart() -> None:
+    """A member of KIP-848 chooses its own."""
+    twins = [
+        look_at_member(member_id=i, client_id="c", host="", metadata=b"", assignment=b"")
+        for i in ("A\x1b[2J", "B\x1b[2J")
+    ]
+    assert not any("\x1b" in m.name for m in named(twins))
+
+
+@pytest.mark.parametrize("character", ["\x1b", "\x7f", "\x9b", "\u202e", "\n"])
+def test_json_holds_nothing_that_a_terminal_heeds(
+    character: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout", SimpleNamespace(encoding="utf-8"))
+    value = {"name": f"é{character}"}
+    text = to_json(value)
+    monkeypatch.undo()
+    assert json.loads(text) == value
+    assert "é" in text
+    assert character not in text.replace("\n", "")
+    assert text.count("\n") == 2, "its own"
 
 
 # --- where the broker assigns (KIP-848) ----------------------------------------------------
