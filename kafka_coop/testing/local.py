@@ -313,11 +313,10 @@ class LocalKafka(StartedKafka):
         admin = quiet_admin(f"{HOST}:{self._nodes[broker].internal}")
 
         def serving() -> bool:
-            code = self._processes[broker].poll()
-            if code is not None:
-                del self._processes[broker]
-                raise self._ended(broker, code)
-            self.require_brokers()  # without the others it may have no quorum
+            for one, process in tuple(self._processes.items()):  # others, too: its quorum
+                if one != _ZOOKEEPER and (code := process.poll()) is not None:
+                    del self._processes[one]
+                    raise self._ended(one, code)
             metadata = peek(admin)
             return metadata is not None and broker in metadata.brokers
 

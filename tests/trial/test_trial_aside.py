@@ -214,7 +214,7 @@ def test_the_group_is_who_runs_as_its_coordinator_says(
     else:
         clients = [SimpleNamespace(client_id=name) for name in members]
         answer.set_result(SimpleNamespace(state=state, members=clients))
-    admin = SimpleNamespace(describe_consumer_groups=lambda groups: {groups[0]: answer})
+    admin = SimpleNamespace(describe_consumer_groups=lambda groups, **_: {groups[0]: answer})
     kafka: Any = SimpleNamespace(admin=lambda: admin)
     crew: Any = SimpleNamespace(group="g", running=("a", "b", "leaving"), leaving={"leaving"})
     arena.kafka, arena.crew = kafka, crew

@@ -8,6 +8,7 @@ from functools import partial
 import trial_journals as journals
 
 from kafka_coop.testing.trial.assess import assess
+from kafka_coop.testing.trial.journal import Event
 from kafka_coop.testing.trial.outcome import DELETED, KILL, NANO, Injected, Plan, Result
 from kafka_coop.testing.trial.pauses import PAUSE, alone, taken_by_pauses
 
@@ -73,3 +74,19 @@ def test_a_run_in_which_a_pause_took_something_is_not_sound() -> None:
         assess(result, {"a": told("A 1 0", "R 2 0 0", end, "X 13")})
         sound.append((len(result.taken_by_pauses), result.sound))
     assert sound == [(1, False), (0, True)]
+
+
+def test_an_error_after_which_a_member_is_none_makes_a_run_unsound() -> None:
+    """A producer's, whose transaction is over, leaves its member one; other clients have others."""
+    fatal = "KafkaError{FATAL,code=_FENCED,val=-144}"
+
+    def found(text: str, *others: str) -> tuple[int, bool]:
+        plan = Plan(faults=0, lasting=SESSION, members=2, session=SESSION)
+        result = Result(plan=plan.to_dict(), others=[*others])
+        assess(result, {"a": [*told("A 1 0"), Event(kind="E", at=2, text=text)]})
+        return len(result.fatal), result.sound
+
+    assert found(fatal) == (1, False)
+    assert found(f"0:5 to 0:9 are not copied: {fatal}") == (0, True)
+    assert found(fatal, "a") == (0, True)
+    assert found("KafkaError{code=_TIMED_OUT,val=-185}") == (0, True)

@@ -52,7 +52,7 @@ def test_the_evicted_one_must_not_take_what_another_has_and_keeps() -> None:
 def test_who_was_evicted_does_not_know_yet_for_so_long_at_most(end: str) -> None:
     """What came before, its own and healthy, is no less an ownership for how it ended."""
 
-    def overlaps(heirs: float, *, stops: tuple[Stop, ...] = (), unheard: int = 6) -> int:
+    def overlaps(heirs: float, *stops: Stop, unheard: int = 3) -> int:
         events = told("A 1 0", *end.splitlines(), second=SECOND)
         heir = told(f"A {heirs} 0", "V 60 0", second=SECOND)
         killed = {} if end else {"a": 9 * SECOND}
@@ -60,13 +60,17 @@ def test_who_was_evicted_does_not_know_yet_for_so_long_at_most(end: str) -> None
         journals = {"a": events, "b": heir}
         return len(judge(journals, {}, killed=killed, stops=stops, unheard=bound).overlaps)
 
-    assert [overlaps(2.9), overlaps(3.1)] == [1, 0]
-    assert overlaps(2.9, unheard=7) == 0
-    stopped = Stop(member="a", since=8 * SECOND, until=8 * SECOND, over=8 * SECOND)
-    assert [overlaps(1.9, stops=(stopped,)), overlaps(2.1, stops=(stopped,))] == [1, 0]
-    over = replace(stopped, over=7 * SECOND, since=7 * SECOND)
-    assert overlaps(2.9, stops=(over,)) == 1, "it has heard since"
-    assert overlaps(2.9, stops=(replace(stopped, member="b"),)) == 1
+    def stop(since: float, over: float, member: str = "a") -> Stop:
+        until = round(over * SECOND)
+        return Stop(member=member, since=round(since * SECOND), until=until, over=until)
+
+    assert [overlaps(5.9), overlaps(6.1)] == [1, 0]
+    assert overlaps(5.9, unheard=4) == 0
+    stopped = stop(7, 8)  # a second more, in which it could not hear
+    assert [overlaps(4.9, stopped), overlaps(5.1, stopped)] == [1, 0]
+    assert overlaps(5.9, stop(4, 5.9)) == 1, "it had the time to hear since"
+    assert overlaps(5.9, stop(7, 8, "b")) == 1
+    assert overlaps(5.9, stop(9.1, 10)) == 1, "it came later"
 
 
 def _in_generation(number: int, events: list[Event]) -> list[Event]:

@@ -67,13 +67,16 @@ def assess(result: Result, journals: Mapping[str, Sequence[Event]]) -> None:
 
 
 def _fatal(journals: Mapping[str, Sequence[Event]], others: Container[str]) -> list[str]:
-    """Errors after which a member of ours is none any more, as its user was told."""
+    """Errors after which a member of ours is none any more, as its user was told.
+
+    What a producer says of its transaction has other words before it.
+    """
     return [
         f"{name}: {event.text}"
         for name, events in journals.items()
         if name not in others
         for event in events
-        if event.kind == "E" and _FATAL in event.text
+        if event.kind == "E" and event.text.startswith(_FATAL)
     ]
 
 

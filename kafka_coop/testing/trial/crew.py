@@ -42,7 +42,8 @@ class Crew:
     """Members of one group. Leaving its ``with`` block ends them all.
 
     Where an error is why, it is told what each one owned, was at, and had last said. They die with
-    this process, too, those that are stopped among them. Not for several threads at once.
+    this process, too, those that are stopped among them. Not for several threads at once, but for
+    `resume`.
 
     Args:
         bootstrap: The brokers, or what stands before them.

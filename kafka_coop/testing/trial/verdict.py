@@ -210,11 +210,18 @@ class _Deafness:
     unheard: int | None
 
     def before(self, end: int, start: int) -> int:
-        """Of a tenure from start to end: who is stopped hears nothing until a moment after it."""
+        """Of a tenure from start to end.
+
+        Who is stopped hears nothing meanwhile, whatever it may not have heard before and after.
+        """
         if self.unheard is None:
             return start
-        in_stops = (s.since for s in self.stops if s.since <= end <= s.over + _AT_ONCE)
-        return max(start, min(in_stops, default=end) - self.unheard)
+        found = [end - self.unheard]
+        for stop in self.stops:
+            after = max(0, end - stop.over)
+            if stop.since <= end and after <= self.unheard:
+                found.append(stop.since - (self.unheard - after))
+        return max(start, min(found))
 
 
 class _Book:
