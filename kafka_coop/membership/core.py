@@ -160,9 +160,9 @@ class MemberCore:
         the next join. Until then nothing else that they carry out settles it: on_revoke may have
         taken so long, and have left nothing to lose."""
 
-        # Another process has our place, with our ``group.instance.id``: who subscribes anew takes
-        # it back, without the id that is fenced.
-        self._replaced = False
+        # Static, and subscribed anew: until its first join is answered another process may have
+        # taken its place, from which it takes it back.
+        self._returns = False
 
         # What a leader must know, and its watch.
         self._marks = AssignmentMarks()

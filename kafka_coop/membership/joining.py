@@ -181,6 +181,7 @@ class Joining(Adopting):
             self._pulse.forfeit()
         self._attendance.joined(answer)
         self.member_id, self.generation = answer.member_id, answer.generation
+        self._returns = False
         if not self._pulse.forfeited:
             self.vouched = self.metadata
         self._pulse.start(
@@ -394,9 +395,14 @@ class Joining(Adopting):
                 keep = reaction is Reaction.RESET_GENERATION
                 why = f"encountered {error.name.upper()} from {what} response"
                 return announced + self._reset(why, now, keep_member_id=keep)
+            case Reaction.FENCED if self._returns:
+                # As a process that starts does, without the id that was kept.
+                self._returns = False
+                return self._reset(
+                    f"another took our place before {what}", now, keep_member_id=False
+                )
             case Reaction.FENCED:
                 failure = failure_of_code(error, what, fatal=True)
-                self._replaced = True
                 gone = self._give_up_round(failure, now, reason)
                 return gone + self._reset(failure.message, now, keep_member_id=True)
             case _:

@@ -166,9 +166,8 @@ class Leaving(MemberCore):
             # The JoinGroup that was to bring our id is parked, as a static member's first one is.
             effects += (AbortParked(token=self._awaited),)
         self.generation = self.applied = NO_GENERATION
-        if self._closing or self._replaced or not self._stays_in_the_books():
+        if self._closing or not self._stays_in_the_books():
             self.member_id = NO_MEMBER_ID
-        self._replaced = False
         self._attendance.reset()
         self._awaited, self._joined, self._round, self._rejoin = None, None, None, None
         self._prepared = False
@@ -196,6 +195,7 @@ class Leaving(MemberCore):
         if self.member_id == NO_MEMBER_ID:
             self._wish("the consumer subscribed", now)
         else:  # in the coordinator's books still: see `_reset`
+            self._returns = True
             self._force_rejoin("the consumer subscribed", now)
 
     # --- pushed out by our own user's silence ----------------------------------------------

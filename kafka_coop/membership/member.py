@@ -310,7 +310,6 @@ class Member(Joining, Leaving):
         reset = self._reset(why, now, keep_member_id=keep)
         if reaction is not Reaction.FENCED:
             return announced + reset
-        self._replaced = True
         return announced + reset + self._fail(failure_of_code(error, what, fatal=True), halt=True)
 
     # --- the cluster -----------------------------------------------------------------------

@@ -660,7 +660,7 @@ def test_a_static_member_that_unsubscribes_and_subscribes_keeps_its_id_too() -> 
 
 @pytest.mark.parametrize("joining", [True, False])
 def test_but_not_where_another_process_has_its_place(*, joining: bool) -> None:
-    """By that id it would be refused for as long as that place stands, whoever has it by then."""
+    """By that id it would be refused for as long as that place stands: it takes it back."""
     box = MemberBox.fresh(instance_id="static-1").join(T01)
     if joining:
         box.beat(ErrorCode.rebalance_in_progress)
@@ -671,9 +671,16 @@ def test_but_not_where_another_process_has_its_place(*, joining: bool) -> None:
     box.handle(ev.Unsubscribe())
     box.do_steps()
     assert box.stands(State.UNSUBSCRIBED)
+    box.effects.clear()
     box.subscribe("t")
     box.tick()
+    assert box.last(ef.SendJoin).request.member_id == "me"
+    box.answer_join(error=ErrorCode.fenced_instance_id)
+    box.do_steps()
     assert box.last(ef.SendJoin).request.member_id == ""
+    assert not box.actions(), "its user hears of nothing"
+    box.answer_join(error=ErrorCode.fenced_instance_id)
+    assert isinstance(box.actions()[-1], ef.RaiseError), "now it is another's"
 
 
 def test_but_not_where_it_leaves_for_good() -> None:
