@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -55,9 +54,9 @@ from kafka_coop.types import (
 _LOOK_UP = timedelta(seconds=1)
 """For a question where to start. What is kept is not polled while it is asked in a rebalance."""
 
-_LOOK, _LONGEST_LOOK = timedelta(seconds=0.5), timedelta(seconds=2)
-"""For a question what is committed, which a transaction keeps back for as long as it is open.
-Nobody polls meanwhile: so the first is short, and each longer where the coordinator may be far."""
+_LOOK, _LONGEST_LOOK = 0.5, 2.0
+"""Seconds for a question what is committed, which a transaction keeps back while it is open. Nobody
+polls meanwhile: so the first is short, and each longer where the coordinator may be far."""
 
 _Told: TypeAlias = dict[TopicPartition, FetchedOffset]
 
@@ -323,13 +322,14 @@ class BrokerAssignedBackend:
         self, partitions: Partitions, timeout: timedelta
     ) -> Promise[dict[TopicPartition, FetchedOffset]]:
         """See `Backend.committed`."""
-        look, asker = _LOOK, threading.get_ident()
+        look, inside = _LOOK, self._lock.mine
+        ends = time.monotonic() + timeout.total_seconds()
 
         def ask(heard: bool) -> _Told | Later[_Told]:  # noqa: FBT001  # as `Jobs` calls it
             nonlocal look
-            within = min(look, timeout)
-            # Where the asker itself has the lock nobody else could use the time.
-            look = within * 2 if threading.get_ident() == asker else _LONGEST_LOOK
+            within = min(look, max(0.0, ends - time.monotonic()))
+            # Where who asks has the lock itself nobody else could use the time.
+            look = 2 * look if inside else min(2 * look, _LONGEST_LOOK)
             return self._committed(partitions, within, heard=heard)
 
         return self._jobs.submit(next(iter(partitions)).topic, ask, timeout, yields=True)
@@ -408,7 +408,7 @@ class BrokerAssignedBackend:
         return not member or partition.topic not in self._given
 
     def _committed(
-        self, partitions: Partitions, within: timedelta, *, heard: bool
+        self, partitions: Partitions, within: float, *, heard: bool
     ) -> _Told | Later[_Told]:
         """Where it is not told in time, others have librdkafka before it is asked once more."""
 
@@ -420,7 +420,7 @@ class BrokerAssignedBackend:
         if not heard:
             raise RequestTimedOutError("no coordinator answered in time")
         try:
-            return self._fetcher.committed(partitions, within.total_seconds())
+            return self._fetcher.committed(partitions, within)
         except KafkaException as failure:
             if failure.args[0].code() in UNHEARD:
                 return Later(not_told)

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
@@ -73,12 +73,13 @@ class _Job:
     ends: float
     promise: Promise[Any]
     yields: bool
-    asker: int = field(default_factory=threading.get_ident)
+    inside: int
+    """The thread that had the lock when it asked, and will until it is done; 0: none."""
 
     @property
     def waits_elsewhere(self) -> bool:
         """Whether nobody in this thread has to have it done."""
-        return self.yields and self.asker != threading.get_ident()
+        return self.yields and self.inside != threading.get_ident()
 
 
 class Jobs:
@@ -130,7 +131,8 @@ class Jobs:
                 return refused()
             promise: Promise[T] = Promise()
             ends = time.monotonic() + within.total_seconds()
-            self._line.append(_Job(topic, work, ends, promise, yields))
+            inside = threading.get_ident() if self._lock.mine else 0
+            self._line.append(_Job(topic, work, ends, promise, yields, inside))
             self._changed.notify_all()
         self.let_in()
         return promise
@@ -165,7 +167,7 @@ class Jobs:
         if topic is not None or self._line:
             within = _CLOSING if self._heard else _LOOK
             self._known = self._hears(topic or self._line[0].topic, within)
-        while self._attempt_first(0.0) is not None:  # each for the last time
+        while self._attempt_first(0.0):  # each for the last time
             pass
 
     def stop(self, timeout: timedelta) -> None:
@@ -265,6 +267,7 @@ class Jobs:
         result = job.work(self._heard)
         if isinstance(result, Later):
             if not self._is_last(job):
+                job.promise.put_off()
                 if job.yields:
                     self._take_out(job, to_the_end=True)
                 return False

@@ -85,6 +85,12 @@ class Promise(Generic[T]):
                 self._state = _State.BEGUN
             return self._state is _State.BEGUN
 
+    def put_off(self) -> None:
+        """It begins once more, later: until then it can be cancelled."""
+        with self._own:
+            if self._state is _State.BEGUN:
+                self._state = _State.PENDING
+
     def set_result(self, result: T) -> None:
         """Does nothing where nobody wants it any more."""
         with self._own:
@@ -178,3 +184,6 @@ def result_within(promise: Promise[T], timeout: timedelta) -> T:
         raise RequestTimedOutError(f"no answer within {timeout}") from None
     except CancelledError:
         raise RequestFailedError(STOPPED) from None
+    except KeyboardInterrupt:
+        promise.cancel()  # nobody waits for it any more
+        raise

@@ -154,7 +154,11 @@ class Commits:
         if not (wanted := plain(partitions)):
             return []
         within = min(timedelta(seconds=min(timeout, 1e6)), _LONGEST_QUERY)
-        found = self._result(self._backend.committed(Partitions.of(wanted), within), within)
+        promise = self._backend.committed(Partitions.of(wanted), within)
+        try:
+            found = self._result(promise, within)
+        finally:
+            promise.cancel()  # a Ctrl-C, say: nobody waits for it any more
         return [_listed(of, found[of]) for of in wanted]
 
     def _wanted(

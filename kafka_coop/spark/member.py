@@ -382,7 +382,8 @@ class Member:
         """As if nothing were, of topics that were made anew.
 
         Were it held as if it counted, it would be claimed until it is reached, and who takes over
-        meanwhile would begin there.
+        meanwhile would begin there. (If others have read of the new ones by then, that is read
+        twice.)
         """
         return {
             of: NOTHING if of.topic in self._gone and of not in self._begun_anew else its

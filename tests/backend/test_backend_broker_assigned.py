@@ -364,6 +364,16 @@ def test_a_query_that_is_kept_back_keeps_back_no_commit_and_no_rebalance(group: 
     assert query.result(PATIENCE.total_seconds()) == {THERE: TOLD_7}
 
 
+def test_a_query_that_nobody_waits_for_any_more_is_not_asked_again(group: Group) -> None:
+    """After a Ctrl-C, say: it would hold up the polls for as long as the transaction is open."""
+    native = group.librdkafka
+    native.kept_back = True
+    query = group.backend.committed(ALL, PATIENCE)
+    assert native.missed.wait(PATIENCE.total_seconds())
+    wait_until(query.cancel, "it can't be cancelled")
+    wait_until(lambda: not group.backend._jobs._line, "it is in the line still")
+
+
 @pytest.mark.parametrize("inside", [True, False])
 def test_and_ends_when_its_time_is_over(group: Group, *, inside: bool) -> None:
     group.librdkafka.kept_back = True
