@@ -319,13 +319,18 @@ class Fetcher(Queries):
 
     def _settle(self) -> None:
         """Enters what was taken last into the ledger, before it grows stale."""
+        self._enter()
+        if self._ledger.room <= 0:
+            self._ledger.settle(self._consumer.position(self._native))
+
+    def _enter(self) -> None:
         self._catch_up()
-        ledger = self._ledger
         if self._last_taken:
-            ledger.note(self._last_taken)
+            self._swallowed = self._ledger.note(self._last_taken)  # as if, where offsets went back
             self._last_taken = ()
-        if ledger.room <= 0:
-            ledger.settle(self._consumer.position(self._native))
+            if self._swallowed:
+                self._fetch_swallowed_again()
+                self._ledger.invalidate()
 
     def _catch_up(self) -> None:
         """Does what an exception has left undone."""
@@ -372,7 +377,7 @@ class Fetcher(Queries):
 
         O(partitions + buffered records).
         """
-        self._catch_up()
+        self._enter()
         waiting = self._buffer.waiting()
         delivered = self._buffer.delivered() if waiting else {}
         fetched = partitions & self.assignment()
@@ -384,7 +389,9 @@ class Fetcher(Queries):
             if (upcoming := waiting.get(of)) is not None:
                 positions[of] = _position_before(upcoming, delivered.get(of), start)
             elif of in settled:
-                positions[of] = settled[of]
+                # librdkafka forgets it where it finds its log truncated (KIP-320), until the next
+                # record: then this is where it stands, not where it began.
+                positions[of] = self._starts[of] = settled[of]
             elif start.offset >= 0:
                 positions[of] = start
         return positions

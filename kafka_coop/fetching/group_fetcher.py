@@ -450,12 +450,17 @@ class GroupFetcher(Queries):
 
     def _settle(self) -> None:
         """Enters what was taken last into the ledger, before it grows stale."""
-        ledger = self._ledger
+        self._enter()
+        if self._ledger.room <= 0:
+            self._ledger.settle(self._partitions.positions(self.assignment()))
+
+    def _enter(self) -> None:
         if self._last_taken:
-            ledger.note(self._last_taken)
+            self._swallowed = self._ledger.note(self._last_taken)  # as in `Fetcher`
             self._last_taken = ()
-        if ledger.room <= 0:
-            ledger.settle(self._partitions.positions(self.assignment()))
+            if self._swallowed:
+                self._fetch_swallowed_again()
+                self._ledger.invalidate()
 
     def _begin_anew(self, partitions: Partitions) -> None:
         """What was delivered of these before says nothing of where they stand from now on."""
@@ -486,10 +491,11 @@ class GroupFetcher(Queries):
     def positions(self, partitions: Partitions) -> dict[TopicPartition, OffsetAndMetadata]:
         """See `Fetching.positions`."""
         self._catch_up()
+        self._enter()
         wanted = partitions & self._partitions.fetched
+        self._partitions.has_come_to(known_positions(self._partitions.positions(wanted)))
         starts = {of: self._partitions.starts[of] for of in wanted}
-        known = {of: at for of, at in starts.items() if at.offset >= 0}
-        return known | known_positions(self._partitions.positions(wanted))
+        return {of: at for of, at in starts.items() if at.offset >= 0}
 
     def seek(self, of: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
         """See `Fetching.seek`."""

@@ -43,7 +43,8 @@ class GroupPartitions:
 
     Attributes:
         fetched: What is to be fetched, paused ones included.
-        starts: Where these are to begin; after that, where they began.
+        starts: Where these are to begin; after that, where they began, or had come to when that was
+            asked last.
         given: What the group has given, and not taken yet.
         undone: librdkafka has yet to follow; `follow` has it do so.
     """
@@ -65,6 +66,10 @@ class GroupPartitions:
     def positions(self, partitions: Partitions) -> list[confluent_kafka.TopicPartition]:
         """librdkafka's, of those that it has begun with; what it says of others is old."""
         return self._consumer.position(native_partitions((partitions & self.fetched) - self._due))
+
+    def has_come_to(self, known: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Where these stand: librdkafka forgets it where it finds a log truncated (KIP-320)."""
+        self.starts = {**self.starts, **known}
 
     # --- inside librdkafka's callbacks ----------------------------------------------------------
 

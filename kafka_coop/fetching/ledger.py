@@ -30,6 +30,12 @@ _RECORD_BYTES = 1024
 """A larger record counts as several, so that no more than 4 MiB are kept."""
 
 
+def _size(message: Message) -> int:
+    """Of its value, which may be anything by now: a user's deserializer sets it (``set_value``)."""
+    value = message.value()
+    return len(value) if isinstance(value, bytes) else _RECORD_BYTES
+
+
 class DeliveryLedger:
     """Positions when last asked for, and the records delivered since.
 
@@ -38,10 +44,11 @@ class DeliveryLedger:
             less: `settle` before anything else is consumed.
     """
 
-    __slots__ = ("_journal", "_settled", "room")
+    __slots__ = ("_journal", "_reached", "_settled", "room")
 
     def __init__(self) -> None:
         self.room = 0
+        self._reached: dict[TopicPartition, int] = {}
         self._settled: dict[TopicPartition, OffsetAndMetadata] = {}
         self._journal: list[Sequence[Message]] = []
 
@@ -51,11 +58,26 @@ class DeliveryLedger:
         room = min(_RECORDS_PER_PARTITION * (len(settled) + 1), _MOST_RECORDS)
         # All at once: no call in between, at whose end a signal handler could raise.
         self._settled, self._journal, self.room = settled, [], room
+        self._reached = {of: at.offset for of, at in settled.items()}
 
-    def note(self, batch: Sequence[Message]) -> None:
-        """Keeps a non-empty batch that was delivered. O(1)."""
+    def note(self, batch: Sequence[Message]) -> bool:
+        """Keeps a non-empty batch that was delivered. O(1).
+
+        Returns:
+            Whether offsets have gone back in a partition, as far as the batch's ends show: it was
+            sought, or what was read of it is gone and ``auto.offset.reset`` began it anew.
+            librdkafka's position does not go back then, and whoever went by it would skip what
+            comes between. Where it matters many records come again, or batches are small.
+        """
+        went_back = False
+        for message in (batch[0], batch[-1])[: len(batch)]:
+            if message.error() is None:
+                of, offset = partition_of(message), position_after(message).offset
+                went_back |= offset <= self._reached.get(of, -1)
+                self._reached[of] = offset
         self._journal.append(batch)
-        self.room -= len(batch) * (1 + len(batch[-1]) // _RECORD_BYTES)
+        self.room -= len(batch) * (1 + _size(batch[-1]) // _RECORD_BYTES)
+        return went_back
 
     def invalidate(self) -> None:
         """Positions were changed by other means than consuming: they are due again."""

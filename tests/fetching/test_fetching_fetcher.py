@@ -23,6 +23,7 @@ from kafka_coop.fetching.fetcher import Fetcher
 from kafka_coop.fetching.native import partition_of
 from kafka_coop.protocol.messages import OffsetAndMetadata
 from kafka_coop.testing import EmbeddedKafka
+from kafka_coop.testing.cluster import wait_until
 from kafka_coop.types import NO_PARTITIONS, TopicPartition
 
 Reader = Callable[[Fetcher, int], list[Message]]
@@ -83,6 +84,37 @@ class TestDelivery:
             assert error.code() == KafkaError._AUTO_OFFSET_RESET
             assert partition_of(message) == topic[0]
             assert fetcher.positions(topic.all) == topic.at(1000)
+
+    def test_a_position_that_librdkafka_forgets_is_where_it_was(
+        self, kafka: EmbeddedKafka, reader: Reader
+    ) -> None:
+        """As where it finds a log truncated (KIP-320) and seeks by itself, until the next record.
+
+        Were it where the assignment began, an auto-commit would take the group back to there.
+        """
+        topic = Topic(kafka, records=6)
+        with fetcher_of(kafka) as fetcher:
+            fetcher.add(topic.at(0))
+            reader(fetcher, 6)
+            assert fetcher.positions(topic.all)[topic[0]].offset == 6
+            native = NativePartition(topic.name, 0, 6)
+            fetcher._consumer.seek(native)
+            position = fetcher._consumer.position
+            wait_until(lambda: position([native])[0].offset < 0, "it is known")
+            assert fetcher.positions(topic.all)[topic[0]].offset == 6
+
+    @pytest.mark.parametrize("value", [None, 5, [1], "é"])
+    def test_a_value_that_its_user_sets_may_be_anything(
+        self, kafka: EmbeddedKafka, reader: Reader, value: Any
+    ) -> None:
+        """A deserializer does, of a message that is noted here."""
+        topic = Topic(kafka, records=6)
+        with fetcher_of(kafka) as fetcher:
+            fetcher.add(topic.at(0))
+            for offset in range(6):
+                (message,) = reader(fetcher, 1)
+                message.set_value(value)
+                assert message.offset() == offset
 
     def test_the_end_of_a_partition_comes_after_its_records_and_is_no_position(
         self, kafka: EmbeddedKafka, reader: Reader

@@ -81,3 +81,18 @@ def test_positions_are_due_after_invalidation() -> None:
     assert ledger.room > 0
     ledger.invalidate()
     assert ledger.room <= 0
+
+
+def test_offsets_that_go_back_are_told_of() -> None:
+    """librdkafka's position does not go back with them: with a log that has been made anew."""
+    ledger = DeliveryLedger()
+    ledger.settle([NativePartition("t", 0, 100), NativePartition("t", 1, 7)])
+    assert not ledger.note([record(0, 100)])
+    assert not ledger.note([record(0, 101), record(1, 7), record(0, 109)])
+    assert ledger.note([record(0, 0), record(0, 9)])
+    assert not ledger.note([record(0, 10)]), "from here on it goes on"
+    assert ledger.note([record(2, 0), record(1, 0)])
+    error = KafkaError(KafkaError._PARTITION_EOF)
+    assert not ledger.note([Message(topic="t", partition=0, offset=3, error=error)])
+    ledger.settle([NativePartition("t", 0)])
+    assert not ledger.note([record(0, 0)]), "it may have been sought"
