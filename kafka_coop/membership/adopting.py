@@ -79,6 +79,7 @@ class Adopting(MemberCore):
         gave_up = self._gives_up(assigned, now)
         self._enter(State.STABLE)
         self.owned, self.applied = assigned, self.generation
+        self._given |= frozenset(assigned.topics())
         self._attendance.applied()
         self.vouched = self.metadata
         regained = self._pulse.regain()

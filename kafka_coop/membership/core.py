@@ -109,6 +109,7 @@ class MemberCore:
         self.owned: Partitions = NO_PARTITIONS
         self.applied: Generation = NO_GENERATION
         """The generation that `owned` came with. A missed Sync leaves it behind `generation`."""
+        self._given: frozenset[str] = frozenset()  # topics of which something was ever ours
         self._attendance = Attendance()
         # What producers are to send offsets with (KIP-447): an identity with which all that is
         # owned was ours. When we are out of the group it stays the one that is lost, which the
@@ -132,8 +133,8 @@ class MemberCore:
         """The broker assigns this group's partitions, since another member wanted that."""
         self._draining = False
         """About to leave for good, a static member, too."""
+        # Relieved of everything: no JoinGroup before this, for a LeaveGroup most likely comes.
         self._lingers_until: float | None = None
-        """Relieved of everything: no JoinGroup before this, for a LeaveGroup most likely comes."""
 
         # The attempt under way.
         self._prepared = False

@@ -348,7 +348,7 @@ class Joining(Adopting):
         self._begin_round(now).synced_at = now
         self._marks = AssignmentMarks()
         try:
-            assignment, marks = _read_assignment(answer)
+            assignment, marks = _read_assignment(answer, strategy=self._strategy)
         except MalformedDataError as error:
             return renewed + self._give_up_round(failure_of_exception(error), now)
         self._marks = marks or self._marks
@@ -360,6 +360,11 @@ class Joining(Adopting):
             return renewed + self._retry_round(why, now, force=True)
         self._retries = 0  # not by JoinGroup: a round that can't be completed comes again and again
         return renewed + self._complete(assignment, now, is_marked=marks is not None)
+
+    @property
+    def _strategy(self) -> str | None:
+        """Of the round under way, as JoinGroup's answer named it."""
+        return None if self._joined is None else self._joined.answer.protocol_name
 
     # --- errors ----------------------------------------------------------------------------
 
@@ -406,13 +411,22 @@ class Joining(Adopting):
                 gone = self._give_up_round(failure, now, reason)
                 return gone + self._reset(failure.message, now, keep_member_id=True)
             case _:
-                ours = None
-                if error is ErrorCode.inconsistent_group_protocol:
-                    listed = ",".join(assignor.name for assignor in self.settings.assignors)
-                    ours = f"partition.assignment.strategy={listed}"
-                elif error is ErrorCode.unknown_server_error and what == "SyncGroup":
-                    ours = _TOO_LARGE
-                return self._give_up_round(failure_of_code(error, what, detail=ours), now, reason)
+                return self._for_the_user(error, what, now, reason)
+
+    def _for_the_user(self, error: ErrorCode, what: str, now: float, reason: str) -> Effects:
+        """No retry can help but the user's."""
+        ours = None
+        if error is ErrorCode.inconsistent_group_protocol:
+            listed = ",".join(assignor.name for assignor in self.settings.assignors)
+            ours = f"partition.assignment.strategy={listed}"
+        elif error is ErrorCode.unknown_server_error and what == "SyncGroup":
+            ours = _TOO_LARGE
+        failure = failure_of_code(error, what, detail=ours)
+        given_up = self._give_up_round(failure, now, reason)
+        if error is not ErrorCode.group_max_size_reached:
+            return given_up
+        # Who has been a member is none any more, and what it owned is others' by now.
+        return given_up + self._reset(failure.message, now, keep_member_id=False)
 
     def _retry_round(
         self, why: str, now: float, *, rediscover: bool = False, force: bool = False
@@ -454,8 +468,14 @@ def _union_of_topics(subscriptions: Iterable[bytes]) -> tuple[str, ...]:
     return tuple(sorted(union))
 
 
-def _read_assignment(answer: GroupSynced) -> tuple[Assignment, AssignmentMarks | None]:
-    """Raises MalformedDataError for bytes that are none."""
+def _read_assignment(
+    answer: GroupSynced, *, strategy: str | None
+) -> tuple[Assignment, AssignmentMarks | None]:
+    """Raises MalformedDataError for bytes that are none, or another strategy's (KIP-559)."""
+    if None not in (answer.protocol_name, strategy) and answer.protocol_name != strategy:
+        raise MalformedDataError(
+            f"SyncGroup: an assignment by {answer.protocol_name!r}, of a round of {strategy!r}"
+        )
     if answer.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE):
         raise MalformedDataError(f"SyncGroup: protocol type {answer.protocol_type!r}")
     if not answer.assignment:

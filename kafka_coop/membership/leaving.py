@@ -168,6 +168,7 @@ class Leaving(MemberCore):
         self.generation = self.applied = NO_GENERATION
         if self._closing or not self._stays_in_the_books():
             self.member_id = NO_MEMBER_ID
+        self._given = frozenset()
         self._attendance.reset()
         self._awaited, self._joined, self._round, self._rejoin = None, None, None, None
         self._prepared = False

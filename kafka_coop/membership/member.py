@@ -137,9 +137,11 @@ class Member(Joining, Leaving):
     def owns(self, partition: TopicPartition) -> bool:
         """Whether a commit of this partition is ours to make.
 
-        Topics that are not subscribed to are nobody's in this group: a user may keep
-        offsets of their own there. What on_lost is told of is not ours any more, also while it
-        runs: a topic may have vanished of which the coordinator has not heard.
+        Topics that were never subscribed to are nobody's in this group: a user may keep
+        offsets of their own there. Of others, what is not ours may be another member's by now,
+        which still subscribes: a commit from before would undo its own. What on_lost is told of is
+        not ours any more, also while it runs: a topic may have vanished of which the coordinator
+        has not heard.
         """
         if self._blocking is not None and partition in self._blocking.gives_up.lost:
             return False
@@ -147,7 +149,7 @@ class Member(Joining, Leaving):
             # Also where its topic is not subscribed to any more: evicted before it was given
             # up, it would else be committed without a generation, past whoever has it now.
             return self.generation != NO_GENERATION and not self._pulse.forfeited
-        return partition.topic not in self.topics
+        return partition.topic not in self.topics and partition.topic not in self._given
 
     # --- the user --------------------------------------------------------------------------
 
@@ -156,6 +158,8 @@ class Member(Joining, Leaving):
         return ()
 
     def _on_resubscribe(self, event: ev.Subscribe, now: float) -> Effects:
+        if self._closing:  # and only waits for the round's end
+            return ()
         before = self._interest
         self._round_ends_by = None  # an unsubscribe that waited for the round's end is undone
         self._set_interest(event, now)
@@ -186,6 +190,9 @@ class Member(Joining, Leaving):
 
     def _on_close(self, _event: ev.Close, now: float) -> Effects:
         self._closing = True
+        self._last_polled = max(
+            self._last_polled, now
+        )  # who closes lives, and is in on_revoke next
         if self.state is not State.LEAVING:
             self._leave_after_round(now)
         return ()

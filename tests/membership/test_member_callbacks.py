@@ -17,11 +17,13 @@ from kafka_coop.membership.failures import LOCAL_MAX_POLL_EXCEEDED
 from kafka_coop.membership.member import Member
 from kafka_coop.membership.settings import MemberSettings
 from kafka_coop.membership.states import State
+from kafka_coop.protocol.assignment import encode_assignment
 from kafka_coop.protocol.error_codes import ErrorCode
 from kafka_coop.protocol.marks import AssignmentMarks, SubscriptionMarks, split_marks
-from kafka_coop.protocol.messages import Node
+from kafka_coop.protocol.messages import GroupSynced, Node
 from kafka_coop.types import (
     NO_GENERATION,
+    Assignment,
     Generation,
     GroupMetadata,
     MemberId,
@@ -432,6 +434,60 @@ def test_close_without_auto_commit_commits_nothing() -> None:
     assert box.actions() == [ef.CallRevoked(partitions=T01), ef.Release(partitions=T01)]
 
 
+def test_a_close_that_waits_for_a_round_is_not_undone_by_a_subscribe() -> None:
+    """In on_assign, say: nobody would say LeaveGroup, and the partitions lie idle for a session."""
+    box = stable()
+    box.beat(ErrorCode.rebalance_in_progress)
+    box.handle(ev.Close())
+    assert box.stands(State.JOINING)
+    box.subscribe("u")
+    box.answer_join(generation=2)
+    box.answer_sync(T01)
+    box.do_steps()
+    assert box.sent(ef.SendLeave)
+    box.answer_leave()
+    assert box.stands(State.CLOSED)
+
+
+def test_who_closes_has_the_whole_poll_interval_for_on_revoke() -> None:
+    """The last poll may be long ago: others would begin while it is still being processed."""
+    box = stable()
+    ends = box.now + 300
+    while box.now < ends - 10:
+        box.beat()
+    box.handle(ev.Close())
+    while box.now < ends + 10:
+        box.beat()
+    assert not box.sent(ef.SendLeave)
+    assert box.actions()[0] == ef.CallRevoked(partitions=T01)
+
+
+def test_who_is_refused_for_the_groups_size_has_been_removed() -> None:
+    """And what it owned was given to others in that round."""
+    box = stable()
+    box.beat(ErrorCode.rebalance_in_progress)
+    box.answer_join(error=ErrorCode.group_max_size_reached)
+    assert box.member.member_id == ""
+    assert box.sent(ef.EndLease), "nothing is delivered any more"
+    box.do_steps()
+    box.tick(0.5)
+    told, *lost = box.actions()
+    assert isinstance(told, ef.RaiseError)
+    assert lost == lost_and_released(T01)
+
+
+def test_an_assignment_by_another_strategy_is_not_adopted() -> None:
+    """KIP-559: the answer names it."""
+    box = stable()
+    box.beat(ErrorCode.rebalance_in_progress)
+    box.answer_join(generation=2)
+    data = encode_assignment(Assignment(partitions=NOTHING))
+    answer = GroupSynced(error=ErrorCode.none, assignment=data, protocol_name="range")
+    box.handle(ev.SyncAnswered(token=box.last(ef.SendSync).token, answer=answer))
+    assert box.member.owned == T01
+    assert not box.stands(State.STABLE)
+
+
 def test_close_after_the_group_went_on_loses() -> None:
     box = stable()
     box.beat(ErrorCode.unknown_member_id)
@@ -464,6 +520,19 @@ def test_unsubscribe_revokes_without_a_commit_and_can_subscribe_again() -> None:
     box.tick()
     assert box.stands(State.JOINING)
     assert box.subscription().topics == ("u",)
+
+
+def test_what_was_given_up_with_its_topic_is_not_ours_to_commit() -> None:
+    """Others subscribe to it still: a commit of what is processed late would undo theirs."""
+    box = stable()
+    t0, never = TopicPartition("t", 0), TopicPartition("v", 0)
+    assert [box.member.owns(of) for of in (t0, never)] == [True, True]
+    box.subscribe("u")
+    box.do_steps()
+    box.answer_join(generation=2)
+    box.answer_sync(NOTHING)
+    assert box.stands(State.STABLE)
+    assert [box.member.owns(of) for of in (t0, never)] == [False, True]
 
 
 def test_who_unsubscribes_is_going_from_the_last_on_revoke_to_the_answer() -> None:

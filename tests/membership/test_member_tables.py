@@ -150,6 +150,10 @@ def test_join_errors(error: ErrorCode) -> None:
             assert not again
             assert _raised(box)[-1].code == error
             box.do_steps()
+            if error is ErrorCode.group_max_size_reached:
+                box.tick(0.5)
+                assert box.actions()[-2] == ef.CallLost(partitions=partitions("t", 0, 1))
+                box.do_steps()
             box.tick(1.0)
             assert len(box.sent(ef.SendJoin)) == joins + 1, "the next poll tries again"
 
