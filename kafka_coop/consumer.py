@@ -444,7 +444,7 @@ class CoopConsumer(Closeable):
     def unassign(self) -> None:
         """By hand: fetches nothing. Inside a callback: nothing to do, ours is done after it."""
         self._require_usable()
-        if self._handover.calling is None:
+        if self._handover.calls is None:
             self._require_unsubscribed()
             self._by_hand.clear()
 
@@ -456,18 +456,18 @@ class CoopConsumer(Closeable):
                 subscribed.
         """
         self._require_usable()
-        if self._handover.calling is None:
+        if self._handover.calls is None:
             self._require_unsubscribed()
             self._by_hand.remove(partitions)
 
     def _starts_in_callback(self, partitions: list[Any]) -> bool:
         """Whether this is on_assign's way of saying where to start."""
         self._require_usable()
-        if self._handover.calling is None:
+        if self._handover.calls is None:
             self._require_unsubscribed()
             return False
         plain(partitions)
-        if self._handover.calling == "assigned":
+        if self._handover.calls == "assigned":
             self._ownership.override_starts(chosen_starts(partitions))
         return True
 

@@ -6,6 +6,7 @@ them is the contract of KIP-429 (`kafka_coop.membership.steps`).
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -49,7 +50,8 @@ class Handover:
 
     Attributes:
         callbacks: What the user is told with; None before the first `subscribe`.
-        calling: Which callback is running: assigned, revoked, lost; None outside of them.
+        calling: Which callback is running: assigned, revoked, lost; None outside of them. See
+            `calls`.
         unusable: Why this process may not go on: a callback has forked, and this is the child.
         told: The failure of the membership itself, no callback's, that `attend` has raised.
     """
@@ -64,6 +66,7 @@ class Handover:
     ) -> None:
         self.callbacks: Callbacks | None = None
         self.calling: str | None = None
+        self._caller = 0
         self.unusable: str | None = None
         self.told: BaseException | None = None
         self._backend = backend
@@ -71,6 +74,11 @@ class Handover:
         self._commits = commits
         self._metrics = metrics
         self._under_way: _UnderWay | None = None
+
+    @property
+    def calls(self) -> str | None:
+        """`calling`, where it is this thread that is inside it."""
+        return self.calling if self._caller == threading.get_ident() else None
 
     def attend(self) -> None:
         """Takes everything out of the mailbox and carries it out.
@@ -176,7 +184,7 @@ class Handover:
         callback: UserCallback = getattr(self.callbacks, kind)
         started = time.perf_counter()
         failed = True
-        self.calling = kind
+        self._caller, self.calling = threading.get_ident(), kind
         try:
             callback(partitions)
             failed = False

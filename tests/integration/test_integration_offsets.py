@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -17,6 +18,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from integration_support import (
+    PATIENCE,
     Cluster,
     Member,
     at,
@@ -572,6 +574,31 @@ def test_from_the_group_to_by_hand(embedded: EmbeddedKafka) -> None:
         read(member, 3)
         assert member.offsets == {(topic, 1): [0, 1, 2]}
         assert member.owned == ((topic, 1),)
+
+
+def test_another_thread_assigns_by_hand_while_a_callback_runs(embedded: EmbeddedKafka) -> None:
+    """In the callback itself it would be ignored: there the group's partitions are ours to do."""
+    topic = unique("t")
+    embedded.create_topic(topic, partitions=2)
+    member = Member(embedded, unique("g"), topic)
+    with members(member):
+        shared(topic, 2, member)
+        inside, go_on = threading.Event(), threading.Event()
+
+        def wait(_consumer: CoopConsumer, _: list[TopicPartition]) -> None:
+            inside.set()
+            assert go_on.wait(PATIENCE)
+
+        member.hooks["revoked"] = wait
+        member.consumer.unsubscribe()
+        with in_background(lambda: member.step(0.1)):
+            assert inside.wait(PATIENCE)
+            member.consumer.assign([at(topic, 1, 0)])
+            go_on.set()
+        assert member.owned == ((topic, 1),)
+        publish(embedded, topic, 3, 0, 1)
+        read(member, 3)
+        assert member.offsets == {(topic, 1): [0, 1, 2]}
 
 
 def test_unsubscribing_inside_on_revoke_lets_go_of_what_was_assigned_by_hand(
