@@ -168,6 +168,12 @@ class BrokerAssignedBackend:
         try:
             with self._lock:
                 self._jobs.close(next((of.topic for of in self._owned), None))
+        finally:
+            self._leave()  # a Ctrl-C until here is to cost nothing that is committed in on_revoke
+
+    def _leave(self) -> None:
+        try:
+            with self._lock:
                 self._fetcher.leave(lambda: bool(self._owned))
         finally:
             self.mailbox.set_left()

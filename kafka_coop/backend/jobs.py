@@ -13,7 +13,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
@@ -27,6 +27,10 @@ _LOOK = 0.5
 _LONGEST_LOOK = 2.0
 """Seconds for one question while others wait for the lock, polls among them: more each time, or a
 coordinator that takes longer than the first, far away or overloaded, would never be heard."""
+
+_A_TURN = 0.5
+"""Seconds for which the worker does jobs that go well, before others have the lock: thousands of
+commits, asked for one a record, would keep polls out for longer than max.poll.interval.ms."""
 
 _PAUSE = 2
 """The time that others have then, in the question's own."""
@@ -143,13 +147,16 @@ class Jobs:
             self.run()
 
     def run(self) -> None:
-        """Does them all but what yields and waits elsewhere; with the lock held.
+        """Does all that are in line now, but what yields and waits elsewhere; with the lock held.
 
-        A Ctrl-C is heeded between two questions, and a slow coordinator needs a long one. So each
-        is as long as all before it.
+        Not what comes meanwhile: others may go on asking, and a rebalance waits for us. A Ctrl-C
+        is heeded between two questions, and a slow coordinator needs a long one. So each is as long
+        as all before it.
         """
-        look, heard = _LOOK, True
-        while (done := self._attempt_first(look, inside=True, in_its_time=not heard)) is not None:
+        look, heard, these = _LOOK, True, self._in_line()
+        while (
+            done := self._attempt_first(look, these, inside=True, in_its_time=not heard)
+        ) is not None:
             if not done:
                 self._pause(_SOON)  # librdkafka may say at once that nobody is there
             heard = self._heard
@@ -166,8 +173,13 @@ class Jobs:
         """
         if topic is not None or self._line:
             within = _CLOSING if self._heard else _LOOK
-            self._known = self._hears(topic or self._line[0].topic, within)
-        while self._attempt_first(0.0):  # each for the last time
+            try:
+                self._known = self._hears(topic or self._line[0].topic, within)
+            except BaseException:  # a Ctrl-C: as it was the last time
+                self._known = self._heard
+                raise
+        these = self._in_line()
+        while self._attempt_first(0.0, these):  # each for the last time
             pass
 
     def stop(self, timeout: timedelta) -> None:
@@ -193,12 +205,15 @@ class Jobs:
                 self._look = min(2 * self._look, _LONGEST_LOOK)
 
     def _go_on(self) -> bool:
-        """Does what can be done. Returns whether that was all."""
+        """Does what can be done in one turn. Returns whether to go on at once, if there is more."""
         within = self._look
         with self._lock:
+            ends = time.monotonic() + _A_TURN
             while (done := self._attempt_first(within)) is not None:
                 if not done:
                     return False
+                if time.monotonic() >= ends:
+                    break  # the lock is fair
                 within = self._look if self._heard else 0.0  # the others whose time is up, too
         self._look = _LOOK
         return True
@@ -208,7 +223,12 @@ class Jobs:
             self._changed.wait_for(lambda: self._stopped, seconds)
 
     def _attempt_first(
-        self, within: float, *, inside: bool = False, in_its_time: bool = False
+        self,
+        within: float,
+        these: Container[_Job] | None = None,
+        *,
+        inside: bool = False,
+        in_its_time: bool = False,
     ) -> bool | None:
         """Does the first; it stays the first where nobody was heard and there is time for more.
 
@@ -219,6 +239,7 @@ class Jobs:
 
         Args:
             within: Seconds for the question.
+            these: None but these; None: any.
             inside: Without what yields and waits elsewhere.
             in_its_time: But for no longer than the job may take.
 
@@ -226,7 +247,7 @@ class Jobs:
             Whether it is done; None: there is none.
         """
         with self._own:
-            job = self._first(inside=inside)
+            job = self._first(these, inside=inside)
         if job is None:
             return None
         try:
@@ -242,10 +263,14 @@ class Jobs:
         self._take_out(job)
         return True
 
-    def _first(self, *, inside: bool) -> _Job | None:
+    def _in_line(self) -> frozenset[_Job]:
+        with self._own:
+            return frozenset(self._line)
+
+    def _first(self, these: Container[_Job] | None, *, inside: bool) -> _Job | None:
         """No generator: one that a Ctrl-C strikes in its end says nothing of it."""
         for job in self._line:
-            if not (inside and job.waits_elsewhere):
+            if (these is None or job in these) and not (inside and job.waits_elsewhere):
                 return job
         return None
 

@@ -133,6 +133,7 @@ class Librdkafka:
         absent: How often it is not, before it is.
         stale: How often it takes no commit, for the member's epoch is not the newest.
         logs: Where partitions start, as it tells.
+        strikes: Asking whether it is there: a Ctrl-C does, once.
         interrupts: Asking for that: a Ctrl-C does.
         beside: The consumer that is asked for what it does not tell.
         left: The consumer leaves the group, or has left: no question is answered any more.
@@ -152,6 +153,7 @@ class Librdkafka:
         self.absent = 0
         self.stale = 0
         self.logs = {THERE: 0}
+        self.strikes = False
         self.interrupts = False
         self.beside = Beside()
         self.left = False
@@ -170,6 +172,9 @@ class Librdkafka:
     def hears(self, topic: str, within: float) -> bool:
         assert topic == THERE.topic
         self.asked.append(within)
+        if self.strikes:
+            self.strikes = False
+            raise KeyboardInterrupt
         if not self.coordinator.is_set():
             self.missed.set()
         if self.absent:
@@ -397,6 +402,20 @@ def test_closing_waits_for_no_commit_that_nobody_takes(group: Group) -> None:
     assert native.left
     assert native.committed_ == []
     assert sum(native.asked) < 1, "it has had its time"
+
+
+def test_a_ctrl_c_while_it_closes_costs_no_commit(group: Group) -> None:
+    """It strikes in the last question; on_revoke comes all the same, and may commit."""
+    native = group.librdkafka
+    with group.lock:
+        native.assigned(ALL)
+    native.strikes = True
+    native.while_leaving = lambda: group.commit(1)
+    with pytest.raises(KeyboardInterrupt):
+        group.backend.begin_close()
+    assert native.left
+    assert group.backend.mailbox.left
+    assert native.committed_ == [1]
 
 
 def test_what_is_revoked_by_closing_is_committed(group: Group) -> None:

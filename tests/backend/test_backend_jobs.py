@@ -12,6 +12,7 @@ from striking import striking
 from kafka_coop.backend import jobs as module
 from kafka_coop.backend import promises
 from kafka_coop.backend.jobs import Jobs
+from kafka_coop.testing.cluster import wait_until
 from kafka_coop.turns import TurnLock
 
 
@@ -82,3 +83,52 @@ def test_what_a_signals_handler_asks_for_comes_after_what_it_interrupts() -> Non
         jobs.submit("t", lambda _: done.append(1), within)
     assert done == [1, 2]
     assert not jobs._line
+
+
+def test_others_have_the_lock_before_a_long_line_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a user who commits each record: polls would be kept out until the last."""
+    monkeypatch.setattr(module, "_A_TURN", 0.0)
+    lock, within, done = TurnLock(), timedelta(seconds=30), list[int]()
+    jobs = Jobs(lock, lambda *_: True, "jobs")
+    begun, go_on = threading.Event(), threading.Event()
+
+    def first(_: bool) -> None:  # as `Jobs` calls it
+        begun.set()
+        assert go_on.wait(30)
+
+    def look() -> None:
+        with lock:
+            seen.append(len(done))
+
+    jobs.submit("t", first, within)
+    last = [jobs.submit("t", lambda _: done.append(1), within) for _ in range(1000)][-1]
+    seen: list[int] = []
+    jobs.start()
+    assert begun.wait(30)
+    other = threading.Thread(target=look)
+    other.start()
+    wait_until(lambda: bool(lock._waiting), "nobody waits for the lock")
+    go_on.set()
+    other.join(30)
+    last.result(30)
+    jobs.stop(within)
+    assert seen[0] < 1000
+
+
+def test_who_has_the_lock_does_what_was_asked_for_before_and_no_more() -> None:
+    """A rebalance waits for it; others may go on asking for as long as it lasts."""
+    lock, within, done = TurnLock(), timedelta(seconds=30), list[str]()
+
+    def hears(*_: object) -> bool:
+        asks = threading.Thread(
+            target=lambda: jobs.submit("t", lambda _: done.append("later"), within)
+        )
+        asks.start()
+        asks.join(30)
+        return True
+
+    jobs = Jobs(lock, hears, "jobs")
+    jobs.submit("t", lambda _: done.append("before"), within)
+    with lock:
+        jobs.run()
+    assert done == ["before"]
