@@ -6,13 +6,13 @@ Membership plays no part: a batch reads what its options name, whoever owns it, 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from kafka_coop.fetching.log_offsets import LogOffsets
-from kafka_coop.spark.errors import DataLossError, OptionError
+from kafka_coop.spark.errors import DataLossError, MembershipError, OptionError, name_of, names_of
 from kafka_coop.spark.offsets import Range
 from kafka_coop.spark.option_values import LATEST
 from kafka_coop.spark.options import BatchOptions
@@ -46,7 +46,7 @@ class BatchReader(DataSourceReader):
         Raises:
             OptionError: A topic or partition does not exist, or the end is before the beginning.
             DataLossError: Offsets are gone, and ``failOnDataLoss`` is true.
-            MembershipError: The brokers do not tell.
+            MembershipError: The brokers do not tell; or a transaction is open before an offset.
         """
         logs = logs_of(self._options)
         with answering(self._options):
@@ -76,6 +76,10 @@ def _ranges(options: BatchOptions, logs: LogOffsets) -> dict[TopicPartition, Ran
     stops = resolve(options.ending, partitions, logs, latest_if_none=True)
     _refuse_inverted(options, starts, stops)
     first, last = logs.all_beginnings(partitions), logs.all_ends(partitions)
+    named = options.starting.offsets or {}
+    # What was the first record may be gone by now: that is no offset which the user has to mend.
+    starts = {of: at if named.get(of) == at else max(at, first[of]) for of, at in starts.items()}
+    _refuse_open_transactions(logs, last, starts, stops)
     ranges = {}
     for of in partitions:
         asked = Range(starts[of], max(starts[of], stops[of]))
@@ -84,6 +88,24 @@ def _ranges(options: BatchOptions, logs: LogOffsets) -> dict[TopicPartition, Ran
             _lost(options, of, asked, Range(first[of], last[of]))
         ranges[of] = Range(there.start, max(there.start, there.stop))
     return ranges
+
+
+def _refuse_open_transactions(
+    logs: LogOffsets,
+    last: Mapping[TopicPartition, int],
+    *asked: Mapping[TopicPartition, int],
+) -> None:
+    """What is not committed yet is not gone: who left it out would never read it."""
+    highest = {of: max(offsets[of] for offsets in asked) for of in last}
+    beyond = {of: at for of, at in highest.items() if at > last[of]}
+    if not (open_ones := logs.reaching(beyond) if beyond else frozenset()):
+        return
+    of = min(open_ones)
+    raise MembershipError(
+        f"{names_of(open_ones)}: a transaction that is open keeps back what comes after it, of "
+        f"{name_of(of)} from {last[of]} on, and {beyond[of]} is asked for. Read it when that is "
+        "over, or what is not committed, too: kafka.isolation.level=read_uncommitted"
+    )
 
 
 def _refuse_inverted(

@@ -34,8 +34,7 @@ _UNWRITTEN: Final = {
     "kafka.delivery.timeout.ms says how long to try",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant WRITE and DESCRIBE on transactional "
     "ids that begin with option kafka.transactional.id",
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant IDEMPOTENT_WRITE on the cluster, or set option "
-    "kafka.enable.idempotence=false",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant IDEMPOTENT_WRITE on the cluster",
 }
 """What helps, by the code of what keeps records from being written."""
 

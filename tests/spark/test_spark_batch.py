@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
 import pytest
 from confluent_kafka import KafkaError, Producer
 from spark_raw_headers import produce_with_header
 
+from kafka_coop.fetching.log_offsets import LogOffsets
 from kafka_coop.spark.batch import BatchReader
 from kafka_coop.spark.errors import DataLossError, MembershipError, OptionError, RecordError
 from kafka_coop.spark.options import batch_options, stream_options
@@ -18,6 +19,7 @@ from kafka_coop.spark.reading import RangeTask
 from kafka_coop.spark.session import Session
 from kafka_coop.testing import EmbeddedKafka
 from kafka_coop.testing.cluster import KafkaCluster, wait_until
+from kafka_coop.types import TopicPartition
 
 pytestmark = pytest.mark.usefixtures("own_worker")
 
@@ -163,6 +165,41 @@ def test_what_is_there_is_no_loss(embedded: EmbeddedKafka) -> None:
     produce(embedded, "a", 6, alone=True)
     embedded.delete_records("a", 0, before=3)
     assert planned(embedded, subscribe="a") == {("a", 0): [(3, 6)]}
+
+
+def test_what_retention_takes_while_it_is_planned_is_no_loss(
+    embedded: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(embedded, "a", 6, alone=True)
+    found = LogOffsets.all_ends
+
+    def late(logs: LogOffsets, of: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        embedded.delete_records("a", 0, before=3)
+        return found(logs, of)
+
+    monkeypatch.setattr(LogOffsets, "all_ends", late)
+    assert planned(embedded, subscribe="a") == {("a", 0): [(3, 6)]}
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_what_an_open_transaction_keeps_back_is_no_loss(kafka: KafkaCluster, fails: str) -> None:
+    """Whoever went on behind it, as with what is lost, would never read it."""
+    topic = f"open-{time.time_ns()}"
+    kafka.create_topic(topic)
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic}
+    producer = Producer(settings)
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    for _ in range(5):
+        producer.produce(topic, b"v", partition=0)
+    assert producer.flush(60) == 0
+    ends = {"subscribe": topic, "endingOffsets": by_partition(topic, {0: 5})}
+    with pytest.raises(MembershipError, match=f"{topic}:0 from 0 on, and 5 is asked for"):
+        planned(kafka, **ends, failOnDataLoss=fails)
+    uncommitted = {"kafka.isolation.level": "read_uncommitted"}
+    assert planned(kafka, **ends, **uncommitted) == {(topic, 0): [(0, 5)]}
+    producer.commit_transaction(60)
+    assert planned(kafka, **ends, failOnDataLoss=fails) == {(topic, 0): [(0, 5)]}
 
 
 # --- how it is read -------------------------------------------------------------------------------
