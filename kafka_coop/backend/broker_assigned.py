@@ -25,7 +25,7 @@ from confluent_kafka import KafkaException
 
 from kafka_coop.backend.inquiry import Inquiry
 from kafka_coop.backend.interface import Observer
-from kafka_coop.backend.jobs import Jobs, Later, Lock
+from kafka_coop.backend.jobs import LONGEST_LOOK, LOOK, Jobs, Later, Lock
 from kafka_coop.backend.late_starts import LateStarts
 from kafka_coop.backend.mailbox import Mailbox, newly_found
 from kafka_coop.backend.promises import Promise
@@ -53,10 +53,6 @@ from kafka_coop.types import (
 
 _LOOK_UP = timedelta(seconds=1)
 """For a question where to start. What is kept is not polled while it is asked in a rebalance."""
-
-_LOOK, _LONGEST_LOOK = 0.5, 2.0
-"""Seconds for a question what is committed, which a transaction keeps back while it is open. Nobody
-polls meanwhile: so the first is short, and each longer where the coordinator may be far."""
 
 _Told: TypeAlias = dict[TopicPartition, FetchedOffset]
 
@@ -328,14 +324,14 @@ class BrokerAssignedBackend:
         self, partitions: Partitions, timeout: timedelta
     ) -> Promise[dict[TopicPartition, FetchedOffset]]:
         """See `Backend.committed`."""
-        look, inside = _LOOK, self._lock.mine
+        look, inside = LOOK, self._lock.mine  # short: a transaction may be open for long
         ends = time.monotonic() + timeout.total_seconds()
 
         def ask(heard: bool) -> _Told | Later[_Told]:  # noqa: FBT001  # as `Jobs` calls it
             nonlocal look
             within = min(look, max(0.0, ends - time.monotonic()))
             # Where who asks has the lock itself nobody else could use the time.
-            look = 2 * look if inside else min(2 * look, _LONGEST_LOOK)
+            look = 2 * look if inside else min(2 * look, LONGEST_LOOK)
             return self._committed(partitions, within, heard=heard)
 
         return self._jobs.submit(next(iter(partitions)).topic, ask, timeout, yields=True)

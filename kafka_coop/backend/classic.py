@@ -70,8 +70,10 @@ _A_TURN = 0.02
 _DESCRIBE_GROUPS: Final = 15
 
 _AFTER_A_BUG = 1.0
-_MOST_SAID = 4000
 """Seconds until time goes on: what raised may raise at the same moment again."""
+
+_MOST_SAID = 4000
+"""Characters of a warning, which may name topics that other members made up."""
 
 
 class ClassicBackend:
@@ -555,7 +557,6 @@ class ClassicBackend:
             except ConnectionFailedError:  # no thread is to be had, and the group waits
                 outcome = run()
         for warning in outcome.warnings:
-            # Its names are other members' words.
             text = shown(warning[:_MOST_SAID])
             self._log.warning("group %s: %s", self._settings.group_id, text)
         self._handle(

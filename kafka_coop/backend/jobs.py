@@ -23,8 +23,8 @@ from kafka_coop.backend.promises import Promise, refused
 
 T = TypeVar("T")
 
-_LOOK = 0.5
-_LONGEST_LOOK = 2.0
+LOOK = 0.5
+LONGEST_LOOK = 2.0
 """Seconds for one question while others wait for the lock, polls among them: more each time, or a
 coordinator that takes longer than the first, far away or overloaded, would never be heard."""
 
@@ -104,7 +104,7 @@ class Jobs:
         self._own = threading.RLock()  # a signal handler may ask for a job, too
         self._changed = threading.Condition(self._own)
         self._heard = True
-        self._look = _LOOK
+        self._look = LOOK
         self._known: bool | None = None
         self._stopped = False
         self._worker = threading.Thread(target=self._work, name=name, daemon=True)
@@ -153,14 +153,13 @@ class Jobs:
         is heeded between two questions, and a slow coordinator needs a long one. So each is as long
         as all before it.
         """
-        look, heard, these = _LOOK, True, self._in_line()
-        while (
-            done := self._attempt_first(look, these, inside=True, in_its_time=not heard)
-        ) is not None:
+        look, heard = LOOK, True
+        these = frozenset([job for job in self._in_line() if not job.waits_elsewhere])
+        while (done := self._attempt_first(look, these, in_its_time=not heard)) is not None:
             if not done:
                 self._pause(_SOON)  # librdkafka may say at once that nobody is there
             heard = self._heard
-            look = _LOOK if heard else 2 * look
+            look = LOOK if heard else 2 * look
 
     def close(self, topic: str | None) -> None:
         """Does them all, and asks for the last time; with the lock held.
@@ -172,7 +171,7 @@ class Jobs:
             topic: One that is owned; None: nothing is.
         """
         if topic is not None or self._line:
-            within = _CLOSING if self._heard else _LOOK
+            within = _CLOSING if self._heard else LOOK
             try:
                 self._known = self._hears(topic or self._line[0].topic, within)
             except BaseException:  # a Ctrl-C: as it was the last time
@@ -202,7 +201,7 @@ class Jobs:
                 self._pause(_SOON)
             else:
                 self._pause(_PAUSE * self._look)
-                self._look = min(2 * self._look, _LONGEST_LOOK)
+                self._look = min(2 * self._look, LONGEST_LOOK)
 
     def _go_on(self) -> bool:
         """Does what can be done in one turn. Returns whether to go on at once, if there is more."""
@@ -215,7 +214,7 @@ class Jobs:
                 if time.monotonic() >= ends:
                     break  # the lock is fair
                 within = self._look if self._heard else 0.0  # the others whose time is up, too
-        self._look = _LOOK
+        self._look = LOOK
         return True
 
     def _pause(self, seconds: float) -> None:
@@ -227,7 +226,6 @@ class Jobs:
         within: float,
         these: Container[_Job] | None = None,
         *,
-        inside: bool = False,
         in_its_time: bool = False,
     ) -> bool | None:
         """Does the first; it stays the first where nobody was heard and there is time for more.
@@ -240,14 +238,13 @@ class Jobs:
         Args:
             within: Seconds for the question.
             these: None but these; None: any.
-            inside: Without what yields and waits elsewhere.
             in_its_time: But for no longer than the job may take.
 
         Returns:
             Whether it is done; None: there is none.
         """
         with self._own:
-            job = self._first(these, inside=inside)
+            job = self._first(these)
         if job is None:
             return None
         try:
@@ -267,10 +264,10 @@ class Jobs:
         with self._own:
             return frozenset(self._line)
 
-    def _first(self, these: Container[_Job] | None, *, inside: bool) -> _Job | None:
+    def _first(self, these: Container[_Job] | None) -> _Job | None:
         """No generator: one that a Ctrl-C strikes in its end says nothing of it."""
         for job in self._line:
-            if (these is None or job in these) and not (inside and job.waits_elsewhere):
+            if these is None or job in these:
                 return job
         return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
@@ -17,6 +18,8 @@ from kafka_coop.types import Partitions
 
 NARROW: Final = 72
 """Columns below which tables give way to lines."""
+_BEHIND_LETTERS: Final = re.compile("[\x7f-\U0010ffff]")
+"""What JSON leaves as it is, but for ASCII's letters and signs."""
 _WHOLE: Final = 10_000
 """Columns of what is no terminal."""
 
@@ -75,11 +78,12 @@ def to_json(value: Mapping[str, Any], *, indent: int | None = 2) -> str:
     """One document, its keys in the order given; in letters that the output has."""
     encoding = (sys.stdout.encoding or "").lower()
     text = json.dumps(value, indent=indent, ensure_ascii=not encoding.startswith("utf"))
-    return "".join(map(_harmless, text))
+    return _BEHIND_LETTERS.sub(_harmless, text)
 
 
-def _harmless(character: str) -> str:
-    """JSON escapes what is below a space; a terminal heeds what is behind ASCII's letters, too."""
-    if character.isprintable() or character == "\n":
+def _harmless(found: re.Match[str]) -> str:
+    """As JSON escapes it, where it is nothing to be seen: a terminal may heed it."""
+    character = found[0]
+    if character.isprintable():
         return character
     return json.dumps(character)[1:-1] if not character.isascii() else f"\\u{ord(character):04x}"

@@ -190,9 +190,8 @@ class Member(Joining, Leaving):
 
     def _on_close(self, _event: ev.Close, now: float) -> Effects:
         self._closing = True
-        self._last_polled = max(
-            self._last_polled, now
-        )  # who closes lives, and is in on_revoke next
+        # Who closes lives, and is in on_revoke next.
+        self._last_polled = max(self._last_polled, now)
         if self.state is not State.LEAVING:
             self._leave_after_round(now)
         return ()

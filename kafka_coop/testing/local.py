@@ -190,9 +190,8 @@ class LocalKafka(StartedKafka):
         Raises:
             LocalKafkaError: One has ended by itself.
         """
-        for broker, process in tuple(self._processes.items()):
-            if broker != _ZOOKEEPER and (code := process.poll()) is not None:
-                raise self._ended(broker, code)
+        for broker, code in self._ended_by_themselves():
+            raise self._ended(broker, code)
 
     def close(self) -> None:
         """Kills the brokers and removes their data. A second call does nothing.
@@ -313,10 +312,9 @@ class LocalKafka(StartedKafka):
         admin = quiet_admin(f"{HOST}:{self._nodes[broker].internal}")
 
         def serving() -> bool:
-            for one, process in tuple(self._processes.items()):  # others, too: its quorum
-                if one != _ZOOKEEPER and (code := process.poll()) is not None:
-                    del self._processes[one]
-                    raise self._ended(one, code)
+            for one, code in self._ended_by_themselves():  # or another, of its quorum
+                del self._processes[one]
+                raise self._ended(one, code)
             metadata = peek(admin)
             return metadata is not None and broker in metadata.brokers
 
@@ -324,6 +322,11 @@ class LocalKafka(StartedKafka):
             wait_until(serving, f"broker {broker} does not serve", self._start_timeout)
         except TimeoutError as error:
             raise LocalKafkaError(f"{error}{self._log_end(broker)}") from None
+
+    def _ended_by_themselves(self) -> list[tuple[int, int]]:
+        """Brokers that were started and not stopped or killed here, with their statuses."""
+        codes = {broker: process.poll() for broker, process in self._processes.items()}
+        return [(b, code) for b, code in codes.items() if b != _ZOOKEEPER and code is not None]
 
     def _ended(self, broker: int, code: int) -> LocalKafkaError:
         return LocalKafkaError(f"broker {broker} ended with status {code}{self._log_end(broker)}")

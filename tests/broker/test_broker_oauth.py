@@ -483,6 +483,12 @@ def test_an_answer_that_is_cut_short_is_no_failed_authentication() -> None:
     assert "hush" not in "".join(traceback.format_exception(caught.value))
 
 
+def without_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment's may be this machine's own."""
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+
+
 @pytest.mark.parametrize(
     ("named", "serves"),
     [
@@ -496,8 +502,7 @@ def test_an_answer_that_is_cut_short_is_no_failed_authentication() -> None:
 def test_the_proxy_that_the_environment_names_is_asked_as_librdkafka_asks_it(
     named: dict[str, str], serves: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
-        monkeypatch.delenv(name)
+    without_proxies(monkeypatch)
     with endpoint() as there:
         proxy = urllib.parse.urlsplit(there.url).netloc
         for name, value in named.items():
@@ -517,8 +522,7 @@ def test_through_a_proxy_every_secret_goes_to_the_endpoint_alone(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """urllib takes one that it has seen before for a request without TLS, from the third on."""
-    for other in [other for other in os.environ if other.lower().endswith("_proxy")]:
-        monkeypatch.delenv(other)
+    without_proxies(monkeypatch)
     asked: list[bytes] = []
 
     def refuse(listener: socket.socket) -> None:
@@ -543,8 +547,7 @@ def test_through_a_proxy_every_secret_goes_to_the_endpoint_alone(
 
 @pytest.mark.parametrize("name", ["http_proxy", "all_proxy"])
 def test_a_socks_proxy_is_librdkafkas_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for other in [other for other in os.environ if other.lower().endswith("_proxy")]:
-        monkeypatch.delenv(other)
+    without_proxies(monkeypatch)
     monkeypatch.setenv(name, "SOCKS5h://127.0.0.1:1")
     with endpoint() as there:
         there.answer = (200, b'{"access_token": "t", "expires_in": 60}')

@@ -163,6 +163,14 @@ def test_one_that_could_not_be_started_again_is_started_with_the_next_news(
     assert guard._process is None, "it was closed"
 
 
+def it_is_refused() -> None:
+    with (
+        pytest.raises(ConfigurationError, match="needs a Python interpreter"),
+        started(loads_after=3600.0),
+    ):
+        pass
+
+
 @pytest.mark.parametrize(
     ("name", "value"), [("frozen", True), ("executable", None), ("executable", "")]
 )
@@ -171,22 +179,14 @@ def test_a_program_that_has_no_interpreter_beside_it_is_refused_and_not_started_
 ) -> None:
     """A bundled program would start itself, with its consumer and watchdog, again and again."""
     monkeypatch.setattr(sys, name, value, raising=False)
-    with (
-        pytest.raises(ConfigurationError, match="needs a Python interpreter"),
-        started(loads_after=3600.0),
-    ):
-        pass
+    it_is_refused()
 
 
 def test_under_uwsgi_whose_binary_is_no_interpreter_it_is_refused_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "uwsgi", ModuleType("uwsgi"))
-    with (
-        pytest.raises(ConfigurationError, match="needs a Python interpreter"),
-        started(loads_after=3600.0),
-    ):
-        pass
+    it_is_refused()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="by /proc")

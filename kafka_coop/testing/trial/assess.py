@@ -18,7 +18,14 @@ from kafka_coop.testing.trial.liveness import (
     too_long,
 )
 from kafka_coop.testing.trial.member import LONGEST_TRANSACTION
-from kafka_coop.testing.trial.outcome import KILL, NANO, OTHERS_HEARTBEAT, Injected, Result
+from kafka_coop.testing.trial.outcome import (
+    KILL,
+    NANO,
+    OTHERS_HEARTBEAT,
+    Injected,
+    Result,
+    nanoseconds,
+)
 from kafka_coop.testing.trial.pauses import alone, taken_by_pauses
 from kafka_coop.testing.trial.slow_users import slow_revocations
 from kafka_coop.testing.trial.verdict import Stop, judge, miscommitted, prefixes, tenures
@@ -32,9 +39,7 @@ def assess(result: Result, journals: Mapping[str, Sequence[Event]]) -> None:
     transactions = bool(result.plan["transactions"])
     deaf = result.session + (LONGEST_TRANSACTION if transactions else timedelta(0))
     unheard = {  # others have no lease
-        name: deaf // timedelta(microseconds=1) * 1000
-        for name in journals
-        if name not in result.others
+        name: nanoseconds(deaf) for name in journals if name not in result.others
     }
     verdict = judge(
         journals,

@@ -24,7 +24,16 @@ from datetime import timedelta
 from typing import Final
 
 from kafka_coop.testing.trial.journal import Event
-from kafka_coop.testing.trial.outcome import COORDINATOR, KILL, MOVED, NANO, SLOW, SLOWEST, Injected
+from kafka_coop.testing.trial.outcome import (
+    COORDINATOR,
+    KILL,
+    MOVED,
+    NANO,
+    SLOW,
+    SLOWEST,
+    Injected,
+    nanoseconds,
+)
 from kafka_coop.testing.trial.verdict import Tenure
 
 MACHINE: Final = timedelta(seconds=5)
@@ -91,7 +100,7 @@ def felt(faults: Sequence[Injected], session: timedelta) -> list[Injected]:
 
     Who was killed is missed after a session; who was told to be slow may begin with it at the end.
     """
-    missed, slow = _nanoseconds(session), _nanoseconds(SLOWEST)
+    missed, slow = nanoseconds(session), nanoseconds(SLOWEST)
     return [
         replace(
             f,
@@ -106,8 +115,8 @@ def too_long(
     waits: Sequence[Wait], faults: Sequence[Injected], session: timedelta, slack: timedelta
 ) -> list[str]:
     """The waits that no fault explains, longest first; each in words."""
-    calm = _nanoseconds(session + slack)
-    one, known = _nanoseconds(session), felt(faults, session)
+    calm = nanoseconds(session + slack)
+    one, known = nanoseconds(session), felt(faults, session)
     first = min((f.at for f in faults), default=0)
     found = []
     for wait in sorted(waits, key=lambda w: -w.lasting):
@@ -146,7 +155,3 @@ def blame(faults: Sequence[Injected], waits: Sequence[Wait]) -> list[float | Non
         if at >= 0:
             longest[at] = max(longest[at] or 0, wait.lasting)
     return [None if worst is None else worst / NANO for worst in longest]
-
-
-def _nanoseconds(lasting: timedelta) -> int:
-    return lasting // timedelta(microseconds=1) * 1000

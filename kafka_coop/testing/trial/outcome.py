@@ -31,6 +31,11 @@ RESULT: Final = "result.json"
 _WIDENED: Final = re.compile(r"the topic has (\d+) partitions")
 
 
+def nanoseconds(lasting: timedelta) -> int:
+    """As journals count."""
+    return lasting // timedelta(microseconds=1) * 1000
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """What is to be done.

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Final
 
 from kafka_coop.testing.trial.journal import Event
-from kafka_coop.testing.trial.outcome import NANO, Injected
+from kafka_coop.testing.trial.outcome import NANO, Injected, nanoseconds
 
 PAUSE: Final = "member paused within its session"
 
@@ -51,7 +51,7 @@ def _pauses(
 
 
 def _heard_by(pause: Injected, session: timedelta) -> int:
-    return pause.excuses_until + _nanoseconds(session)
+    return pause.excuses_until + nanoseconds(session)
 
 
 def _is_excused(
@@ -62,7 +62,3 @@ def _is_excused(
         for fault in faults
         if fault is not pause and (fault.member == pause.member or not fault.member)
     )
-
-
-def _nanoseconds(lasting: timedelta) -> int:
-    return lasting // timedelta(microseconds=1) * 1000
